@@ -1,0 +1,1 @@
+"""GPUs as their drivers know them: one vendor a file."""

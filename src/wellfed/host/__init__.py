@@ -1,0 +1,1 @@
+"""Linux: read it, record it, bind to it, launch on it. Decides nothing."""

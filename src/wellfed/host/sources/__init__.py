@@ -1,0 +1,1 @@
+"""Other tools' descriptions of a host: one format a file, each read into a Machine."""

@@ -1,0 +1,39 @@
+"""What wellfed says about a host: a verdict, its evidence, and what to type."""
+
+from __future__ import annotations
+
+from wellfed.model.value import Value
+
+OK, WARN, FAIL, NOT_APPLICABLE, UNKNOWN = "ok", "warn", "fail", "n/a", "unknown"
+VERDICTS = (FAIL, WARN, UNKNOWN, NOT_APPLICABLE, OK)
+"""Most urgent first."""
+
+WORKLOADS = ("training", "inference", "data", "generic")
+
+
+class Proof(Value):
+    """What was read, where, and what was wanted there."""
+
+    where: str
+    """A path, a system call or a command that a person can repeat."""
+    found: str
+    wanted: str | None = None
+
+
+class Finding(Value):
+    """One answer to one rule's question."""
+
+    rule: str
+    """Stable id, ``area.name``: ``mem.swappiness``."""
+    verdict: str
+    summary: str
+    """One sentence: what was found and, unless ok, what that does to a GPU job. For n/a and unknown: the reason."""
+    evidence: tuple[Proof, ...] = ()
+    remedy: str | None = None
+    """The command that mends it now."""
+    persist: str | None = None
+    """How to keep it over a reboot."""
+    undo: str | None = None
+    why: str | None = None
+    """What this setting does to a GPU job."""
+    sources: tuple[str, ...] = ()

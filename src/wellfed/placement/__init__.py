@@ -1,0 +1,1 @@
+"""Where is each GPU, and where does each rank go: pure."""

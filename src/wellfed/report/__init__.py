@@ -1,0 +1,1 @@
+"""How a result looks: pure text out of values."""
