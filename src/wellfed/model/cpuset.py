@@ -209,7 +209,7 @@ def _checked(each: int, whole: str) -> int:
 
 
 def _is_hex(text: str) -> bool:
-    return all(digit in "0123456789abcdefABCDEF" for digit in text)
+    return not text.strip("0123456789abcdefABCDEF")
 
 
 def _malformed(text: str, wanted: str) -> MalformedTextError:

@@ -17,6 +17,10 @@ class Job(Value):
     """Who set the rank: ``torchrun``, ``slurm``, ``openmpi``, ``mpich``, ``flux``, ``jax`` …"""
     source: str | None = None
     """The variables that said so: ``LOCAL_RANK=3, LOCAL_WORLD_SIZE=8``."""
+    devices: tuple[int, ...] = ()
+    """Positions among the visible GPUs that this rank uses, where the launcher names them (JAX), else empty."""
+    notes: tuple[str, ...] = ()
+    """What a person should know: variables of another launcher that were not believed."""
 
 
 class VisibleDevices(Value):
@@ -32,3 +36,8 @@ class VisibleDevices(Value):
     """False where only the driver knows the order (mixed GPUs without CUDA_DEVICE_ORDER=PCI_BUS_ID)."""
     notes: tuple[str, ...] = ()
     """What a person should know: where parsing stopped, duplicates, unknown identifiers."""
+    num_devices: int | None = None
+    """Devices the process really gets, where that is fewer than ``gpus`` lists: a process gets one MIG slice, and
+    where the order is unknown ``gpus`` are the candidates. None: as many as ``gpus``."""
+    vendor: str = "nvidia"
+    """Whose GPUs these are."""

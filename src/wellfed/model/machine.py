@@ -52,6 +52,8 @@ class NumaNode(Value):
     hbm_of: str | None = None
     """PCI address of the GPU whose on-board memory this node is, else None."""
     hugepages: tuple[HugePages, ...] = ()
+    cpus_recorded: bool = True
+    """False where a description names the node and not its CPUs: then an empty ``cpus`` says nothing."""
 
     @property
     def kind(self) -> str:
@@ -143,6 +145,8 @@ class Gpu(Value):
     """One sentence where sources contradict each other, with what was chosen and why."""
     drm_index: int | None = None
     """N of ``/dev/dri/renderN``, for ``ZE_AFFINITY_MASK`` and AMD tools."""
+    accessible: bool | None = None
+    """Whether this process may open it (device cgroup, container); CUDA numbers only those. None: not known."""
 
 
 class Nic(Value):
@@ -283,3 +287,5 @@ class Sighting(Value):
     affinity_nodes: NodeSet | None = None
     """Nodes the source calls local; may include empty and GPU-memory nodes."""
     mig: tuple[MigInstance, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the source cannot say of it and why, one sentence each: ``GPU is lost`` …"""

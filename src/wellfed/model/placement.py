@@ -32,6 +32,8 @@ class Wishes(Value):
     """GPU indices (PCI order) to use, one a rank in turn; None: choose by visibility and locality."""
     taken: CpuSet = EMPTY
     """CPUs to which processes of other jobs are bound."""
+    wanted_bytes: int | None = None
+    """Host memory that one rank will use, for the check before a hard ``bind``; None: not said."""
 
 
 class MemoryPolicy(Value):
@@ -50,7 +52,7 @@ class RankPlacement(Value):
     gpus: tuple[str, ...]
     """PCI addresses of its GPUs, first is its own; several for one process beside all GPUs; empty without GPU."""
     cpus: CpuSet
-    """CPUs of all its threads. Empty only under the policy ``none``: leave the mask alone."""
+    """CPUs of all its threads. Empty under the policy ``none`` and without a GPU: leave the mask alone."""
     memory: MemoryPolicy
     num_cores: int = 0
     """Physical cores in ``cpus``."""
@@ -73,3 +75,7 @@ class Placement(Value):
     ranks: tuple[RankPlacement, ...]
     notes: tuple[str, ...] = ()
     """What holds for the whole plan, one sentence each."""
+
+    def rank(self, local_rank: int) -> RankPlacement | None:
+        """Return where one rank goes; None where the plan does not hold it (others' GPUs may be invisible)."""
+        return next((rank for rank in self.ranks if rank.local_rank == local_rank), None)

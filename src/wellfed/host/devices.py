@@ -1,0 +1,262 @@
+"""Which GPUs, network cards and NVMe disks are there, and what does the host say of where each is?"""
+
+from __future__ import annotations
+
+from wellfed.host.facts import number_after
+from wellfed.host.pci import (
+    ACCELERATOR,
+    DISPLAY,
+    INFINIBAND,
+    NETWORK,
+    NVME,
+    PciFunction,
+    address_key,
+    addresses_in,
+    evidence_of,
+    is_address,
+)
+from wellfed.model.machine import Evidence, Gpu, Nic, Nvme, normal_pci_address
+from wellfed.model.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from wellfed.host.facts import Facts
+    from wellfed.model.machine import NumaNode
+
+    Pci = dict[str, PciFunction]
+
+VENDORS = {"10de": "nvidia", "1002": "amd", "8086": "intel"}
+"""Makers of GPUs by PCI vendor, in the order in which their GPUs are numbered."""
+DISCRETE = {
+    "nvidia": ("0300", "0302"),
+    "amd": ("0300", "0302", "0380", "1200"),
+    "intel": ("0300", "0302", "0380"),
+}
+"""Classes under which they appear. NVIDIA's audio (0403), USB (0c03) and NVSwitch (0680) functions are no GPUs."""
+VGA = "0300"
+INTEL_INTEGRATED = ":00:02.0"
+"""Where every Intel processor has its own graphics unit; a card is never there."""
+NVIDIA_PROC = "/proc/driver/nvidia/gpus"
+
+
+class DriverWord(Value):
+    """What /proc/driver/nvidia says of one GPU."""
+
+    name: str | None = None
+    uuid: str | None = None
+    numa_status: str | None = None
+    hbm_node: int | None = None
+    excluded: bool = False
+
+
+def read_gpus(facts: Facts, pci: Pci, nodes: Sequence[NumaNode]) -> tuple[Gpu, ...]:
+    """Return the GPUs a process can compute on, NVIDIA's first and each vendor's in PCI order, as NVML counts.
+
+    Their evidence is told, and ``cpu_node`` left for `placement.locate`.
+    """
+    said = _driver_words(facts)
+    vendor_of = {
+        address: vendor
+        for address, function in pci.items()
+        if (vendor := _gpu_vendor(facts, function, said)) is not None
+    }
+    vendor_of |= {address: "nvidia" for address in said}
+    _leave_out_undriven(facts, pci, vendor_of, said)
+    ranked = list(VENDORS.values())
+    order = sorted(vendor_of, key=lambda each: (ranked.index(vendor_of[each]), address_key(each)))
+    return tuple(
+        _read_gpu(facts, index, address, vendor_of[address], pci, nodes, said.get(address))
+        for index, address in enumerate(order)
+    )
+
+
+def read_nics(facts: Facts, pci: Pci, nodes: Sequence[NumaNode]) -> tuple[Nic, ...]:
+    """Return the network cards in PCI order: functions with an interface or an RDMA device, and idle ones.
+
+    Idle virtual functions (SR-IOV) are left out. A card on another bus (Hyper-V's) has no PCI address.
+    """
+    interfaces = _class_members(facts, "net")
+    rdma = _class_members(facts, "infiniband")
+    cards = {address for address in (*interfaces.values(), *rdma.values()) if address}
+    cards |= {
+        address
+        for address, function in pci.items()
+        if function.device.class_code.startswith((NETWORK, INFINIBAND))
+        and not _is_virtual_function(facts, function)
+    }
+    nics = [
+        Nic(
+            pci_address=address,
+            interfaces=tuple(name for name, card in interfaces.items() if card == address),
+            rdma_devices=tuple(name for name, card in rdma.items() if card == address),
+            evidence=evidence_of(facts, pci[address], pci, nodes) if address in pci else (),
+        )
+        for address in sorted(cards, key=address_key)
+    ]
+    elsewhere = tuple(Nic(None, (name,)) for name, card in interfaces.items() if not card)
+    return (*nics, *elsewhere)
+
+
+def read_nvmes(facts: Facts, pci: Pci, nodes: Sequence[NumaNode]) -> tuple[Nvme, ...]:
+    """Return the NVMe controllers by name; one reached over a network has no PCI address."""
+    found = _class_members(facts, "nvme")
+    placed = set(found.values())
+    for address, function in pci.items():
+        if function.device.class_code.startswith(NVME) and address not in placed:
+            # Before v4.5 the class was `misc`; without a driver there is no name, and nothing to feed from.
+            names = facts.tree.list(f"{function.path}/misc") or ()
+            found |= {name: address for name in names if number_after("nvme", name) is not None}
+    return tuple(
+        Nvme(
+            address or None,
+            name,
+            None,
+            evidence_of(facts, pci[address], pci, nodes) if address in pci else (),
+        )
+        for name, address in sorted(found.items(), key=lambda item: _natural(item[0]))
+    )
+
+
+def _gpu_vendor(facts: Facts, function: PciFunction, said: dict[str, DriverWord]) -> str | None:
+    """Return whose GPU a function is; None for anything else, such as a server's own VGA chip."""
+    device = function.device
+    vendor = VENDORS.get(device.vendor)
+    if vendor is None or device.class_code[:4] not in DISCRETE[vendor]:
+        return None
+    if vendor == "intel" and device.address.endswith(INTEL_INTEGRATED):
+        return None
+    if vendor == "amd" and device.class_code.startswith(VGA):
+        # Servers of the 2000s have an ATI chip on plain PCI for their console.
+        on_express = device.link.max_speed_gigatransfers_per_second is not None
+        if device.driver != "amdgpu" and not on_express:
+            return None
+    if device.address not in said and _is_virtual_function(facts, function):
+        return None
+    return vendor
+
+
+def _leave_out_undriven(
+    facts: Facts, pci: Pci, vendor_of: dict[str, str], said: dict[str, DriverWord]
+) -> None:
+    """Drop GPUs that no process here can use: given to a guest, or hidden by the container's runtime.
+
+    NVIDIA's container runtime shows a container only its own GPUs under /proc/driver/nvidia/gpus, while
+    /sys/bus/pci shows all of the host; NVML counts the former.
+    """
+    for address, vendor in tuple(vendor_of.items()):
+        function = pci.get(address)
+        driver = function.device.driver if function else None
+        if address in said and said[address].excluded:
+            reason = "the driver was told to exclude it"
+        elif driver == "vfio-pci":
+            reason = "it is given to a guest (driver vfio-pci)"
+        elif vendor == "nvidia" and said and address not in said:
+            reason = f"it is not under {NVIDIA_PROC}: another container's, or not NVIDIA's driver"
+        else:
+            continue
+        del vendor_of[address]
+        facts.remark("undriven GPU", f"GPU {address} is in the host and not counted: {reason}")
+
+
+def _read_gpu(
+    facts: Facts,
+    index: int,
+    address: str,
+    vendor: str,
+    pci: Pci,
+    nodes: Sequence[NumaNode],
+    said: DriverWord | None,
+) -> Gpu:
+    function = pci.get(address)
+    evidence = evidence_of(facts, function, pci, nodes) if function else ()
+    if said is not None and said.numa_status is not None:
+        evidence = (*evidence, Evidence("/proc/driver/nvidia numa_status", said.numa_status))
+    return Gpu(
+        index=index,
+        pci_address=address,
+        vendor=vendor,
+        name=said.name if said else None,
+        uuid=said.uuid if said else None,
+        hbm_node=said.hbm_node if said else None,
+        evidence=evidence,
+        local_cpus=function.device.local_cpus if function else None,
+        drm_index=_drm_index(facts, function) if function else None,
+    )
+
+
+def _driver_words(facts: Facts) -> dict[str, DriverWord]:
+    """Read NVIDIA's /proc files by PCI address; empty without the driver."""
+    found = {}
+    for name in facts.tree.list(NVIDIA_PROC) or ():
+        address = normal_pci_address(name)
+        if not is_address(address):
+            continue
+        about = _fields(facts, f"{NVIDIA_PROC}/{name}/information")
+        uuid = about.get("GPU UUID", "?")
+        model = about.get("Model", "Unknown")
+        status = _fields(facts, f"{NVIDIA_PROC}/{name}/numa_status")
+        node = number_after("", status.get("Node", ""))
+        is_online = status.get("Status", "").lower() == "online"
+        found[address] = DriverWord(
+            # The driver prints question marks until a process has opened the GPU once.
+            name=None if model == "Unknown" else model,
+            uuid=None if "?" in uuid else uuid,
+            numa_status=", ".join(f"{k} {status[k]}" for k in ("Node", "Status") if k in status)
+            or None,
+            hbm_node=node if is_online else None,
+            excluded=about.get("GPU Excluded", about.get("Blacklisted", "No")) == "Yes",
+        )
+    return found
+
+
+def _fields(facts: Facts, path: str) -> dict[str, str]:
+    """Read lines such as ``GPU UUID: \t GPU-5d…``."""
+    lines = (facts.tree.read(path) or "").splitlines()
+    pairs = (line.partition(":") for line in lines)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _class_members(facts: Facts, kind: str) -> dict[str, str]:
+    """Return each member of a device class with the PCI function that it belongs to, empty for none.
+
+    Purely virtual ones (lo, bridges, veth of a hundred pods, software RDMA) and USB adapters are left out.
+    """
+    virtual = set(facts.tree.list(f"/sys/devices/virtual/{kind}") or ())
+    found = {}
+    for name in facts.tree.list(f"/sys/class/{kind}") or ():
+        if name in virtual:
+            continue
+        folder = f"/sys/class/{kind}/{name}"
+        path = facts.tree.link(folder)
+        if path == folder:
+            path = facts.tree.link(f"{folder}/device")
+        if not isinstance(path, str) or "/usb" in path or path.startswith("/sys/class/"):
+            continue
+        if kind != "nvme" and path.startswith("/sys/devices/virtual/"):
+            continue
+        above = [part for part in addresses_in(path) if is_address(part)]
+        if above or kind != "infiniband":
+            found[name] = above[0] if above else ""
+    return found
+
+
+def _is_virtual_function(facts: Facts, function: PciFunction) -> bool:
+    return isinstance(facts.tree.link(f"{function.path}/physfn"), str)
+
+
+def _drm_index(facts: Facts, function: PciFunction) -> int | None:
+    """Return N of the GPU's renderN."""
+    if not function.device.class_code.startswith((DISPLAY, ACCELERATOR)):
+        return None
+    numbers = (
+        number_after("renderD", name) for name in facts.tree.list(f"{function.path}/drm") or ()
+    )
+    return next((number for number in numbers if number is not None), None)
+
+
+def _natural(name: str) -> tuple[str, int]:
+    """Order nvme2 before nvme10."""
+    letters = name.rstrip("0123456789")
+    return letters, int(name[len(letters) :] or -1)

@@ -1,0 +1,81 @@
+"""How is a verified binding written for other programs?"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from wellfed.model.binding import Binding, Drift, Repair, ThreadState
+
+SCHEMA = "wellfed/binding/1"
+"""Changes when a key changes its meaning; keys may be added."""
+
+
+def as_json(binding: Binding) -> dict[str, Any]:
+    """Return a binding as plain values; sets of CPUs and nodes are the kernel's lists, null is what cannot be known."""
+    return {
+        "schema": SCHEMA,
+        "pid": binding.pid,
+        "local_rank": binding.local_rank,
+        "bound": binding.bound,
+        "cpus": {
+            "planned": str(binding.planned_cpus),
+            "found": _text(binding.cpus),
+        },
+        "memory": {
+            "planned": binding.planned_memory,
+            "found": binding.memory,
+            "bound": binding.memory_bound,
+            "nodes": str(binding.memory_nodes),
+        },
+        "threads": [_thread(state) for state in binding.threads],
+        "pages": {
+            "by_node": [{"node": p.node, "num_pages": p.num_pages} for p in binding.pages],
+            "local": binding.pages_local,
+            "unknown": binding.pages_unknown,
+        },
+        "steps": [
+            {"what": step.what, "errno": step.errno_name, "explanation": step.explanation}
+            for step in binding.steps
+        ],
+        "older_processes": list(binding.older_processes),
+        "notes": list(binding.notes),
+    }
+
+
+def repair_as_json(repair: Repair) -> dict[str, Any]:
+    """Return what one look found drifted as plain values."""
+    return {
+        "schema": "wellfed/repair/1",
+        "drifts": [_drift(drift) for drift in repair.drifts],
+        "notes": list(repair.notes),
+    }
+
+
+def _thread(state: ThreadState) -> dict[str, Any]:
+    return {
+        "process": state.process,
+        "tid": state.tid,
+        "name": state.name,
+        "cpus": _text(state.cpus),
+        "last_cpu": state.last_cpu,
+        "inside": state.inside,
+        "memory": state.memory,
+    }
+
+
+def _drift(drift: Drift) -> dict[str, Any]:
+    return {
+        "process": drift.process,
+        "tid": drift.tid,
+        "name": drift.name,
+        "found": str(drift.found),
+        "planned": str(drift.planned),
+        "restored": drift.restored,
+        "explanation": drift.explanation,
+    }
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
