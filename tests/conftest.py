@@ -1,4 +1,4 @@
-"""Where do tests find recorded hosts?"""
+"""What do all tests share: recorded hosts, and guests with a real kernel."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import pathlib
 
 import pytest
+
+pytest_plugins = ["tests.lab.plugin"]
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,8 @@ class Lstopo:
     things: list[Thing] = field(default_factory=list)
     allowed_cpus: CpuSet | None = None
     allowed_mems: CpuSet | None = None
+    kinds: list[tuple[int, CpuSet]] = field(default_factory=list)
+    """(efficiency, CPUs) of each kind of CPU that lstopo tells apart."""
 
     def of(self, *kinds: str) -> list[Thing]:
         """Give the things of a kind that have a CPU, or that are memory."""
@@ -49,7 +51,9 @@ def read_lstopo(test: pathlib.Path) -> Lstopo:
         if colon and not line.startswith("#"):
             fields[name.strip()] = (fields.get(name.strip(), "") + " " + value.strip()).strip()
     target = _beside(test, fields["target"])
-    found = Lstopo(fields.get("source", ""), shlex.split(fields.get("options", "")), fields.get("env", ""))
+    found = Lstopo(
+        fields.get("source", ""), shlex.split(fields.get("options", "")), fields.get("env", "")
+    )
     if target.suffix == ".xml":
         _read_xml(target, found)
     else:
@@ -59,11 +63,17 @@ def read_lstopo(test: pathlib.Path) -> Lstopo:
 
 def _beside(test: pathlib.Path, name: str) -> pathlib.Path:
     """Find a file that a `.test` names; the corpus has a prefix on some (``test1.xml`` is ``allowed_test1.xml``)."""
-    return next((p for p in (test.parent / name, test.parent / f"allowed_{name}") if p.exists()), test.parent / name)
+    return next(
+        (p for p in (test.parent / name, test.parent / f"allowed_{name}") if p.exists()),
+        test.parent / name,
+    )
 
 
-LINE = re.compile(r"^( *)([A-Za-z0-9]+)(?:\([^)]*\))? L#\d+ ?(?:\((?:P#(\d+))?)?|^()(Machine) \(P#(\d+)")
+LINE = re.compile(
+    r"^( *)([A-Za-z0-9]+)(?:\([^)]*\))? L#\d+ ?(?:\((?:P#(\d+))?)?|^()(Machine) \(P#(\d+)"
+)
 MEMORY = ("NUMANode", "MemCache")
+KIND = re.compile(r"^CPU kind #\d+ efficiency (\d+) cpuset (0x[0-9a-fx,]+)", re.MULTILINE)
 
 
 def _read_console(text: str, found: Lstopo) -> None:
@@ -90,6 +100,7 @@ def _read_console(text: str, found: Lstopo) -> None:
         above.append((len(indent), thing))
     for memory, beside in local:
         memory.cpus = beside.cpus
+    found.kinds = [(int(rank), hwloc_mask(mask)) for rank, mask in KIND.findall(text)]
 
 
 def _read_xml(path: pathlib.Path, found: Lstopo) -> None:
@@ -98,7 +109,13 @@ def _read_xml(path: pathlib.Path, found: Lstopo) -> None:
         kind = element.get("type", "")
         number = element.get("os_index")
         if element.get("cpuset") is not None:
-            found.things.append(Thing(kind, int(number) if number else None, hwloc_mask(element.get("cpuset"))))
+            found.things.append(
+                Thing(kind, int(number) if number else None, hwloc_mask(element.get("cpuset")))
+            )
+    found.kinds = [
+        (int(kind.get("forced_efficiency", "0")), hwloc_mask(kind.get("cpuset")))
+        for kind in root.iter("cpukind")
+    ]
     machine = next(root.iter("object"))
     found.allowed_cpus = hwloc_mask(machine.get("allowed_cpuset"))
     found.allowed_mems = hwloc_mask(machine.get("allowed_nodeset"))
@@ -110,6 +127,16 @@ def hwloc_mask(text: str) -> CpuSet:
     for word in text.split(","):
         mask = mask << 32 | int(word or "0", 16)
     return CpuSet.of_mask(mask)
+
+
+def lscpu_list(text: str) -> CpuSet:
+    """Read lscpu's list, where ``1-61:4`` is every fourth CPU (the kernel would write ``1-61:1/4``)."""
+    found = EMPTY
+    for part in text.split(","):
+        span, _, step = part.partition(":")
+        low, _, high = span.partition("-")
+        found |= CpuSet(range(int(low), int(high or low) + 1, int(step or 1)))
+    return found
 
 
 @dataclass
@@ -126,7 +153,10 @@ class Lscpu:
     def groups(self, column: int) -> set[CpuSet]:
         """Give the sets of CPUs that share the value of a column."""
         values = {row[column] for row in self.table.values()}
-        return {CpuSet(cpu for cpu, row in self.table.items() if row[column] == value) for value in values}
+        return {
+            CpuSet(cpu for cpu, row in self.table.items() if row[column] == value)
+            for value in values
+        }
 
 
 def read_lscpu(path: pathlib.Path) -> Lscpu:
@@ -143,7 +173,7 @@ def read_lscpu(path: pathlib.Path) -> Lscpu:
         if words[0].isdigit():
             table[int(words[0])] = tuple(words[1:4])
     nodes = {
-        int(match.group(1)): CpuSet.parse(values[0])
+        int(match.group(1)): lscpu_list(values[0])
         for name, values in summary.items()
         if (match := re.fullmatch(r"NUMA node(\d+) CPU\(s\)", name))
     }

@@ -39,7 +39,8 @@ def allowed_cpus() -> CpuSet:
 def memory_nodes() -> CpuSet:
     """Give the nodes that have memory and that this process may use."""
     with_memory = read_set(NODES / "has_memory") or CpuSet([0])
-    return with_memory & syscalls.mems_allowed()
+    status = pathlib.Path("/proc/self/status").read_text()
+    return with_memory & CpuSet.parse(status.partition("Mems_allowed_list:")[2].split()[0])
 
 
 def cpu_nodes() -> CpuSet:

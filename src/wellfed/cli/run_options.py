@@ -201,7 +201,9 @@ def scheduler(text: str) -> str:
         )
     if text not in NORMAL_SCHEDULERS:
         wanted = ", ".join(NORMAL_SCHEDULERS)
-        raise UsageError(f"--sched {text!r} is not one of {wanted}", remedy=f"write --sched {wanted}")
+        raise UsageError(
+            f"--sched {text!r} is not one of {wanted}", remedy=f"write --sched {wanted}"
+        )
     return text
 
 

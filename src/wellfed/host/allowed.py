@@ -159,7 +159,7 @@ def _read_memory_limit(facts: Facts, cgroup: Cgroup, unknown: list[str]) -> int 
         asked += 1
         if text == "max":
             continue
-        if text.isascii() and text.isdigit() and len(text) < 20:
+        if text.isascii() and text.isdigit() and len(text) <= 20:
             limits.append(int(text))
         else:
             unknown.append(

@@ -26,10 +26,14 @@ QUIET_PASSES = 2
 def bind(cpus: CpuSet, memory: MemoryPolicy) -> tuple[Step, ...]:
     """Bind this process, calling thread first; an empty set leaves the masks alone, mode ``none`` the policy.
 
-    BindingError where the kernel takes none of the CPUs. A refused memory policy is a step, not an error: a job whose
-    threads are right and whose pages are not is better than none.
+    What the kernel refuses is a step with its errno, not an error: each part is tried, and the caller judges.
     """
-    steps = bind_threads(cpus) if cpus else ()
+    steps: tuple[Step, ...] = ()
+    try:
+        steps = bind_threads(cpus) if cpus else ()
+    except BindingError as refusal:
+        why = f"{refusal.message}; {refusal.remedy}"
+        steps = (Step(f"sched_setaffinity({cpus})", refusal.errno_name, why),)
     return steps + set_policy(memory)
 
 
@@ -37,7 +41,7 @@ def bind_threads(cpus: CpuSet) -> tuple[Step, ...]:
     """Give every thread of this process its CPUs, until no new thread appears, and read each mask back.
 
     A mask belongs to a thread: those that run already keep theirs unless each is set. A thread whose mask lies inside
-    ``cpus`` already was put there by somebody and is never widened.
+    ``cpus`` already was put there by somebody and is never widened. BindingError where the kernel takes none of them.
     """
     caller = own_tid()
     steps = [_bind_caller(caller, cpus)]
@@ -127,12 +131,14 @@ def _refused(cpus: CpuSet, refusal: Unreadable) -> BindingError:
         return BindingError(
             f"sched_setaffinity({cpus}) is refused: {refusal.errno_name}, {refusal}",
             remedy="allow sched_setaffinity in the container's seccomp profile, or run with `--policy none`",
+            errno_name=refusal.errno_name,
         )
     found = f"online are {_online()}, and this process may use {mask_of(0)}"
     wanted = f"none of the CPUs {cpus} can be used" if cpus else "there is no CPU to bind to"
     return BindingError(
         f"{wanted}: {found}",
         remedy="choose among those: `wellfed topo` shows which CPUs this process may use",
+        errno_name=refusal.errno_name,
     )
 
 

@@ -7,6 +7,7 @@ from wellfed.model.cpuset import EMPTY, CpuSet, union
 from wellfed.model.errors import TopologyError
 from wellfed.model.machine import Cpu
 from wellfed.model.tree import read_int
+from wellfed.model.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +25,18 @@ NO_CLUSTER = (-1, 65535)
 """What cluster_id says where firmware describes no clusters (drivers/base/arch_topology.c; x86 BAD_APICID)."""
 
 
-def read_online(facts: Facts) -> tuple[CpuSet, CpuSet]:
-    """Return the online CPUs, and those that are present and offline.
+class Presence(Value):
+    """Which CPUs are there."""
+
+    online: CpuSet
+    offline: CpuSet
+    """Present and offline."""
+    shown: CpuSet
+    """Those with a folder, which says what they share."""
+
+
+def read_presence(facts: Facts) -> Presence:
+    """Return the CPUs of a host; TopologyError where it shows none.
 
     Kernels before 2.6.26 have no list of online CPUs: there each ``cpuN/online`` says it, and where that is
     missing too (the boot CPU, or no hotplug) the directory ``cpuN/topology``, which an offline CPU loses.
@@ -46,22 +57,23 @@ def read_online(facts: Facts) -> tuple[CpuSet, CpuSet]:
             f"CPUs {listed - folders} are online and have no folder under {FOLDER}: what they share is unknown",
         )
     present = facts.cpus(FOLDER, ("present",))
-    return online, (folders if present is None else present) - online
+    offline = (folders if present is None else present) - online
+    return Presence(online, offline, folders)
 
 
-def read_cpus(
-    facts: Facts, online: CpuSet, offline: CpuSet, node_of: Mapping[int, int]
-) -> tuple[Cpu, ...]:
+def read_cpus(facts: Facts, presence: Presence, node_of: Mapping[int, int]) -> tuple[Cpu, ...]:
     """Return every present CPU, by number."""
-    core_of = _read_cores(facts, online)
-    package_of = _read_packages(facts, online, core_of)
-    die_of = _read_dies(facts, core_of)
-    cluster_of = _read_clusters(facts, online)
-    l3_of = _read_l3(facts, online)
-    kind_of = _read_kinds(facts, core_of, num_packages=len(set(package_of.values())))
+    online, shown = presence.online, presence.online & presence.shown
+    core_of = _read_cores(facts, online, shown)
+    package_of = _read_packages(facts, online, shown, core_of)
+    firsts = CpuSet(core_of[cpu].first for cpu in shown)
+    die_of = _read_dies(facts, firsts)
+    cluster_of = _read_clusters(facts, shown)
+    l3_of = _read_l3(facts, shown)
+    kind_of = _read_kinds(facts, firsts, num_packages=len(set(package_of.values())))
     cpus = []
-    for number in online | offline:
-        if number in offline:
+    for number in online | presence.offline:
+        if number in presence.offline:
             cpus.append(Cpu(number, False))
             continue
         core = core_of[number]
@@ -120,10 +132,10 @@ def _cpuinfo(facts: Facts) -> dict[int, dict[str, str]]:
     return found
 
 
-def _read_cores(facts: Facts, online: CpuSet) -> dict[int, CpuSet]:
+def _read_cores(facts: Facts, online: CpuSet, shown: CpuSet) -> dict[int, CpuSet]:
     """Return each online CPU's core: itself and its online SMT siblings, 1 to 8 of them."""
     said = {}
-    for cpu in online:
+    for cpu in shown:
         siblings = _shared_with(facts, cpu, f"{FOLDER}/cpu{cpu}/topology", CORE_FILES)
         if siblings is not None:
             said[cpu] = siblings
@@ -175,18 +187,20 @@ def _disjoint(
     return group_of
 
 
-def _read_packages(facts: Facts, online: CpuSet, core_of: Mapping[int, CpuSet]) -> dict[int, int]:
+def _read_packages(
+    facts: Facts, online: CpuSet, shown: CpuSet, core_of: Mapping[int, CpuSet]
+) -> dict[int, int]:
     """Return each online CPU's package; −1 (no package known to firmware) is left out, never 0."""
     found = {}
-    for cpu in online:
+    for cpu in shown:
         package = read_int(facts.tree, f"{FOLDER}/cpu{cpu}/topology/physical_package_id")
         if package is not None and package >= 0:
             found[cpu] = package
     if not found:
         packages = {cpu: fields.get("physical id") for cpu, fields in _cpuinfo(facts).items()}
         found = {c: int(p) for c, p in packages.items() if c in online and p and p.isdecimal()}
-    for core in set(core_of.values()):
-        if len({found.get(cpu) for cpu in core}) > 1:
+    for first, core in core_of.items():
+        if first == core.first and len({found.get(cpu) for cpu in core}) > 1:
             facts.remark(
                 "core across packages",
                 f"CPUs {core} are called one core and lie in different packages: both are taken as said",
@@ -211,10 +225,10 @@ def _compare_packages(facts: Facts, package_of: Mapping[int, int]) -> None:
             )
 
 
-def _read_dies(facts: Facts, core_of: Mapping[int, CpuSet]) -> dict[int, int]:
+def _read_dies(facts: Facts, firsts: CpuSet) -> dict[int, int]:
     """Return the die of each core's first CPU (since v5.3); −1 means that firmware names none."""
     found = {}
-    for first in _firsts(core_of):
+    for first in firsts:
         die = read_int(facts.tree, f"{FOLDER}/cpu{first}/topology/die_id")
         if die is None and not found:
             return {}
@@ -232,9 +246,11 @@ def _read_clusters(facts: Facts, online: CpuSet) -> dict[int, CpuSet]:
             continue
         folder = f"{FOLDER}/cpu{cpu}/topology"
         cluster = _shared_with(facts, cpu, folder, CLUSTER_FILES)
-        if cluster is None and not said:
+        if not said and (
+            cluster is None or read_int(facts.tree, f"{folder}/cluster_id") in NO_CLUSTER
+        ):
             return {}
-        if cluster and read_int(facts.tree, f"{folder}/cluster_id") not in NO_CLUSTER:
+        if cluster is not None:
             said[cpu] = cluster
             covered |= cluster
     return _disjoint(facts, said, online, "cluster")
@@ -243,12 +259,12 @@ def _read_clusters(facts: Facts, online: CpuSet) -> dict[int, CpuSet]:
 def _read_l3(facts: Facts, online: CpuSet) -> dict[int, CpuSet]:
     """Return the CPUs behind the same level-3 cache as each; CPUs without one are left out.
 
-    The directory is index3 on nearly every machine; it is looked for where an earlier CPU did not show it.
+    The directory (index3 on nearly every machine) is looked for once, and again where it is another one.
     """
     said = {}
     known: set[tuple[str, int]] = set()
     without: set[tuple[str, ...]] = set()
-    index: str | None = "index3"
+    index: str | None = None
     for cpu in online:
         cache = f"{FOLDER}/cpu{cpu}/cache"
         shared = _shared_with(facts, cpu, f"{cache}/{index}", L3_FILES) if index else None
@@ -276,9 +292,7 @@ def _l3_index(facts: Facts, cache: str, names: tuple[str, ...]) -> str | None:
     return None
 
 
-def _shared_with(
-    facts: Facts, cpu: int, folder: str, names: tuple[str, ...]
-) -> CpuSet | None:
+def _shared_with(facts: Facts, cpu: int, folder: str, names: tuple[str, ...]) -> CpuSet | None:
     """Return the set of CPUs that one CPU shares something with, itself included.
 
     Some Itanium kernels write an empty mask, and a list may contradict the mask beside it: a set that lacks
@@ -297,14 +311,11 @@ def _shared_with(
     return None
 
 
-def _read_kinds(
-    facts: Facts, core_of: Mapping[int, CpuSet], *, num_packages: int
-) -> dict[int, str]:
+def _read_kinds(facts: Facts, firsts: CpuSet, *, num_packages: int) -> dict[int, str]:
     """Tell performance from efficiency cores on a hybrid machine, by each core's first CPU; empty elsewhere."""
-    named = _kinds_by_pmu(facts, core_of)
+    named = _kinds_by_pmu(facts, firsts)
     if named:
         return named
-    firsts = _firsts(core_of)
     capacity = _numbers(facts, firsts, "cpu_capacity")
     if capacity:
         return _kinds_by_strength(capacity)
@@ -319,7 +330,7 @@ def _read_kinds(
     return _kinds_by_strength(_numbers(facts, firsts, "acpi_cppc/highest_perf"))
 
 
-def _kinds_by_pmu(facts: Facts, core_of: Mapping[int, CpuSet]) -> dict[int, str]:
+def _kinds_by_pmu(facts: Facts, firsts: CpuSet) -> dict[int, str]:
     """Ask the counters that Intel's hybrid processors have apart (arch/x86/events/intel/core.c, since v5.13)."""
     strong = facts.cpus("/sys/devices/cpu_core", ("cpus",))
     if not strong:
@@ -330,7 +341,7 @@ def _kinds_by_pmu(facts: Facts, core_of: Mapping[int, CpuSet]) -> dict[int, str]
     )
     return {
         first: "performance" if first in strong else "efficiency"
-        for first in _firsts(core_of)
+        for first in firsts
         if weak and (first in strong or first in weak)
     }
 
@@ -362,7 +373,3 @@ def _numbers(facts: Facts, cpus: CpuSet, name: str) -> dict[int, int]:
             return {}
         found[cpu] = number
     return found
-
-
-def _firsts(core_of: Mapping[int, CpuSet]) -> CpuSet:
-    return CpuSet(core.first for core in core_of.values())

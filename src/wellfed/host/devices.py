@@ -38,6 +38,8 @@ DISCRETE = {
 VGA = "0300"
 INTEL_INTEGRATED = ":00:02.0"
 """Where every Intel processor has its own graphics unit; a card is never there."""
+FOREIGN_DRIVERS = ("vfio-pci", "pci-stub", "xen-pciback", "nouveau", "radeon")
+"""Drivers of a guest or of a screen: CUDA and ROCm do not see what they hold."""
 NVIDIA_PROC = "/proc/driver/nvidia/gpus"
 
 
@@ -52,9 +54,10 @@ class DriverWord(Value):
 
 
 def read_gpus(facts: Facts, pci: Pci, nodes: Sequence[NumaNode]) -> tuple[Gpu, ...]:
-    """Return the GPUs a process can compute on, NVIDIA's first and each vendor's in PCI order, as NVML counts.
+    """Return the GPUs that compute, NVIDIA's first and each vendor's in PCI order, as NVML counts.
 
-    Their evidence is told, and ``cpu_node`` left for `placement.locate`.
+    Their evidence is told, and ``cpu_node`` left for `placement.locate`. Those that no process here can use are
+    kept and not ``accessible``; those that no driver of this host drives come after the others of their vendor.
     """
     said = _driver_words(facts)
     vendor_of = {
@@ -63,12 +66,31 @@ def read_gpus(facts: Facts, pci: Pci, nodes: Sequence[NumaNode]) -> tuple[Gpu, .
         if (vendor := _gpu_vendor(facts, function, said)) is not None
     }
     vendor_of |= {address: "nvidia" for address in said}
-    _leave_out_undriven(facts, pci, vendor_of, said)
+    closed = _closed(facts, pci, vendor_of, said)
     ranked = list(VENDORS.values())
-    order = sorted(vendor_of, key=lambda each: (ranked.index(vendor_of[each]), address_key(each)))
+    order = sorted(
+        vendor_of,
+        key=lambda each: (
+            ranked.index(vendor_of[each]),
+            closed.get(each, False),
+            address_key(each),
+        ),
+    )
     return tuple(
-        _read_gpu(facts, index, address, vendor_of[address], pci, nodes, said.get(address))
+        Gpu(
+            index=index,
+            pci_address=address,
+            vendor=vendor_of[address],
+            name=word.name,
+            uuid=word.uuid,
+            hbm_node=word.hbm_node,
+            evidence=_evidence(facts, pci.get(address), pci, nodes, word),
+            local_cpus=pci[address].device.local_cpus if address in pci else None,
+            drm_index=_drm_index(facts, pci[address]) if address in pci else None,
+            accessible=False if address in closed else None,
+        )
         for index, address in enumerate(order)
+        for word in (said.get(address, DriverWord()),)
     )
 
 
@@ -105,7 +127,7 @@ def read_nvmes(facts: Facts, pci: Pci, nodes: Sequence[NumaNode]) -> tuple[Nvme,
     placed = set(found.values())
     for address, function in pci.items():
         if function.device.class_code.startswith(NVME) and address not in placed:
-            # Before v4.5 the class was `misc`; without a driver there is no name, and nothing to feed from.
+            # Older kernels register it as a misc device; without a driver there is no name, and nothing to feed from.
             names = facts.tree.list(f"{function.path}/misc") or ()
             found |= {name: address for name in names if number_after("nvme", name) is not None}
     return tuple(
@@ -137,53 +159,43 @@ def _gpu_vendor(facts: Facts, function: PciFunction, said: dict[str, DriverWord]
     return vendor
 
 
-def _leave_out_undriven(
+def _closed(
     facts: Facts, pci: Pci, vendor_of: dict[str, str], said: dict[str, DriverWord]
-) -> None:
-    """Drop GPUs that no process here can use: given to a guest, or hidden by the container's runtime.
+) -> dict[str, bool]:
+    """Return the GPUs that no process here can use; True: no driver of this host drives them, so NVML counts none.
 
     NVIDIA's container runtime shows a container only its own GPUs under /proc/driver/nvidia/gpus, while
-    /sys/bus/pci shows all of the host; NVML counts the former.
+    /sys/bus/pci shows all of the host.
     """
-    for address, vendor in tuple(vendor_of.items()):
-        function = pci.get(address)
-        driver = function.device.driver if function else None
+    closed = {}
+    for address, vendor in vendor_of.items():
+        driver = pci[address].device.driver if address in pci else None
         if address in said and said[address].excluded:
-            reason = "the driver was told to exclude it"
-        elif driver == "vfio-pci":
-            reason = "it is given to a guest (driver vfio-pci)"
+            closed[address] = True
+            reason = "NVIDIA's driver was told to exclude it"
+        elif driver in FOREIGN_DRIVERS:
+            closed[address] = True
+            reason = f"the driver {driver} has it, which is for other uses than computing"
         elif vendor == "nvidia" and said and address not in said:
-            reason = f"it is not under {NVIDIA_PROC}: another container's, or not NVIDIA's driver"
+            closed[address] = False
+            reason = f"{NVIDIA_PROC} does not show it here, as in a container that was not given it"
         else:
             continue
-        del vendor_of[address]
-        facts.remark("undriven GPU", f"GPU {address} is in the host and not counted: {reason}")
+        facts.remark("closed GPU", f"GPU {address} cannot be used by this process: {reason}")
+    return closed
 
 
-def _read_gpu(
+def _evidence(
     facts: Facts,
-    index: int,
-    address: str,
-    vendor: str,
+    function: PciFunction | None,
     pci: Pci,
     nodes: Sequence[NumaNode],
-    said: DriverWord | None,
-) -> Gpu:
-    function = pci.get(address)
+    word: DriverWord,
+) -> tuple[Evidence, ...]:
     evidence = evidence_of(facts, function, pci, nodes) if function else ()
-    if said is not None and said.numa_status is not None:
-        evidence = (*evidence, Evidence("/proc/driver/nvidia numa_status", said.numa_status))
-    return Gpu(
-        index=index,
-        pci_address=address,
-        vendor=vendor,
-        name=said.name if said else None,
-        uuid=said.uuid if said else None,
-        hbm_node=said.hbm_node if said else None,
-        evidence=evidence,
-        local_cpus=function.device.local_cpus if function else None,
-        drm_index=_drm_index(facts, function) if function else None,
-    )
+    if word.numa_status is None:
+        return evidence
+    return (*evidence, Evidence("/proc/driver/nvidia numa_status", word.numa_status))
 
 
 def _driver_words(facts: Facts) -> dict[str, DriverWord]:

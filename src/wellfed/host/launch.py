@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import marshal
 import os
 import sys
@@ -15,7 +16,7 @@ from wellfed.model.value import Value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal as _signal
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from typing import Any, NoReturn
 else:
     # The C module itself: `signal` around it imports enum, which costs a launch a quarter of Python's own start.
@@ -43,6 +44,13 @@ class Order(Value):
     """Descriptors that become its standard input, output and error."""
     own_group: bool = True
     """Whether it leads a process group, so that a signal reaches all that it starts."""
+
+
+class Signals(Value):
+    """What a command finds about signals when it starts."""
+
+    blocked: tuple[int, ...]
+    ignored: tuple[int, ...]
 
 
 class Started(Value):
@@ -74,62 +82,74 @@ def find_command(name: str, environment: Mapping[str, str]) -> str:
 
 def become(
     path: str,
-    command: Sequence[str],
+    command: tuple[str, ...],
     environment: Mapping[str, str],
     *,
-    blocked: Iterable[int] | None = None,
+    signals: Signals | None = None,
 ) -> NoReturn:
-    """Replace this process by the command; pid, group, descriptors and limits stay. ``blocked``: signals to block.
+    """Replace this process by the command; pid, group, descriptors and limits stay.
 
-    A text without ``#!`` is given to /bin/sh, as execvp(3) does.
+    A text without ``#!`` is given to /bin/sh, as execvp(3) does. ``signals``: what the command is to find, None: as now.
     """
-    restore_signals()
-    if blocked is not None:
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, blocked)
+    restore_signals(signals)
     try:
         os.execve(path, command, environment)
     except OSError as refusal:
         if refusal.errno != errno.ENOEXEC:
-            raise _refused(path, refusal) from None
+            raise refused(path, refusal) from None
     try:
         os.execve("/bin/sh", ["sh", path, *command[1:]], environment)
     except OSError as refusal:
-        raise _refused(path, refusal) from None
+        raise refused(path, refusal) from None
 
 
-def start(order: Order, blocked: Iterable[int]) -> Started:
+def start(order: Order, signals: Signals) -> Started:
     """Start a child that prepares itself and becomes the command; an error of either is raised here.
 
-    It is killed when this process ends, however that happens. ``blocked`` are the signals its command blocks; the
-    caller blocks those it reads, so that none is lost between fork and execve.
+    It is killed when this process ends, however that happens. The caller blocks the signals that it reads itself, so
+    that none is lost between fork and execve; ``signals`` is what the command finds.
     """
     reader, writer = os.pipe()
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _be_child(order, writer, parent, blocked)
+        _be_child(order, writer, parent, signals)
     os.close(writer)
     if order.own_group:
         _lead_group(pid)
-    said = _read_to_end(reader)
-    os.close(reader)
-    report = marshal.loads(said) if said else None
-    if report is None or report[0] != "prepared":
-        os.waitpid(pid, 0)
-    if report is None:
+    said = io.BytesIO(_read_to_end(reader))
+    prepared = _next_report(said)
+    failed = _next_report(said)
+    if prepared is not None and failed is None and prepared[0] == "prepared":
+        return Started(pid, prepared[1])
+    os.waitpid(pid, 0)
+    if prepared is None:
         raise LaunchError(
             f"the child for {order.command[0]!r} ended before its command began",
             remedy="look above for its own words, and in `dmesg` for an out-of-memory kill",
         )
-    if report[0] == "refused":
-        raise rebuild_error(report[1:])
-    return Started(pid, report[1])
+    raise _rebuild(failed or prepared)
 
 
-def restore_signals() -> None:
-    """Give back what Python changed about signals when it started."""
+def current_signals() -> Signals:
+    """Return what a command started now would find."""
+    ignored = [n for n in _signal.valid_signals() if _signal.getsignal(n) == _signal.SIG_IGN]
+    kept = tuple(int(n) for n in sorted(ignored) if n not in IGNORED_BY_PYTHON)
+    return Signals(tuple(map(int, _signal.pthread_sigmask(_signal.SIG_BLOCK, ()))), kept)
+
+
+def restore_signals(signals: Signals | None = None) -> None:
+    """Give back what Python changed when it started, and what a supervisor changed; handlers end with execve anyway."""
     for number in IGNORED_BY_PYTHON:
         _signal.signal(number, _signal.SIG_DFL)
+    if signals is None:
+        return
+    for ignored in signals.ignored:
+        _signal.signal(ignored, _signal.SIG_IGN)
+    # A pending interrupt must end the child, not raise KeyboardInterrupt between here and execve.
+    if _signal.SIGINT not in signals.ignored:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, signals.blocked)
 
 
 def fill_standard_streams() -> None:
@@ -159,7 +179,7 @@ def environment_at_start() -> dict[str, str]:
     return environment
 
 
-def _be_child(order: Order, report: int, parent: int, blocked: Iterable[int]) -> NoReturn:
+def _be_child(order: Order, report: int, parent: int, signals: Signals) -> NoReturn:
     """Prepare and become the command, or write to the parent why not. Nothing may return into the parent's code."""
     try:
         syscalls.prctl_pdeathsig()
@@ -168,18 +188,112 @@ def _be_child(order: Order, report: int, parent: int, blocked: Iterable[int]) ->
             os._exit(NOT_STARTED)
         if order.own_group:
             _lead_group(0)
-        _connect(order.streams)
-        os.write(report, marshal.dumps(("prepared", order.prepare())))
-        os.set_inheritable(report, False)
-        _forget_handlers()
-        become(order.path, order.command, order.environment, blocked=blocked)
+        for number, source in enumerate(order.streams):
+            _connect(source, number)
+        _write_whole(report, marshal.dumps(("prepared", order.prepare())))
+        become(order.path, order.command, order.environment, signals=signals)
     except WellfedError as error:
-        _write_refusal(report, error)
-    except OSError as refusal:
-        _write_refusal(report, _refused(order.path, refusal))
+        kind, code = type(error).__name__, getattr(error, "exit_code", NOT_STARTED)
+        _write_whole(report, marshal.dumps((kind, error.message, error.remedy, code)))
     finally:
-        # Only our own mistakes come here with an exception that nobody answered.
-        unanswered = sys.exc_info()
-        if unanswered[0] is not None:
-            sys.excepthook(*unanswered)  # type: ignore[arg-type]
+        # Only our own mistakes arrive here as an exception.
+        mistake = sys.exc_info()[1]
+        if mistake is not None:
+            sys.excepthook(type(mistake), mistake, mistake.__traceback__)
         os._exit(NOT_STARTED)
+
+
+def _lead_group(pid: int) -> None:
+    """Make a child (0: this process) lead a group. Parent and child both do, because either may come first."""
+    try:
+        os.setpgid(pid, pid)
+    except OSError as refusal:
+        # The child has become its command already, after doing it itself.
+        if refusal.errno not in (errno.EACCES, errno.ESRCH):
+            raise
+
+
+def _connect(source: int, number: int) -> None:
+    if source == number:
+        os.set_inheritable(number, True)
+    else:
+        os.dup2(source, number)
+
+
+def _read_to_end(descriptor: int) -> bytes:
+    chunks = []
+    while chunk := os.read(descriptor, 65536):
+        chunks.append(chunk)
+    os.close(descriptor)
+    return b"".join(chunks)
+
+
+def _write_whole(descriptor: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(descriptor, content) :]
+
+
+def _next_report(said: io.BytesIO) -> tuple[Any, ...] | None:
+    """Read one more report of a child; None where it wrote no more, or was killed while it wrote."""
+    try:
+        found: tuple[Any, ...] = marshal.load(said)
+    except (EOFError, ValueError):
+        return None
+    return found
+
+
+def _rebuild(report: tuple[Any, ...]) -> WellfedError:
+    name, message, remedy, code = report
+    if name == LaunchError.__name__:
+        return LaunchError(message, remedy=remedy, exit_code=code)
+    kind: type[WellfedError] = getattr(errors, name, WellfedError)
+    return kind(message, remedy=remedy)
+
+
+def _checked(name: str, path: str) -> str:
+    if not os.path.lexists(path):
+        raise _not_found(name)
+    if not os.path.isfile(path):
+        what = "a folder" if os.path.isdir(path) else "no file"
+        raise _not_executable(name, f"{path} is {what}")
+    if not os.access(path, os.X_OK):
+        raise _not_executable(name, f"{path} may not be executed")
+    return path
+
+
+def refused(path: str, refusal: OSError) -> LaunchError:
+    """Say why the kernel would not execute a file that was there."""
+    name = errno.errorcode.get(refusal.errno or 0, "error")
+    if refusal.errno in (errno.ENOENT, errno.ENOTDIR):
+        return LaunchError(
+            f"{path} cannot be executed: the interpreter or loader that it names is not there",
+            remedy=f"look at its first line: head -c 100 {path}",
+            exit_code=NOT_FOUND,
+        )
+    if refusal.errno == errno.E2BIG:
+        return LaunchError(
+            f"{path} cannot be executed: arguments and environment are longer than the kernel takes (E2BIG)",
+            remedy="pass the arguments in a file; `getconf ARG_MAX` shows the limit",
+            exit_code=NOT_EXECUTABLE,
+        )
+    return LaunchError(
+        f"{path} cannot be executed: {name}, {os.strerror(refusal.errno or 0)}",
+        remedy=f"look at what it is: file {path}",
+        exit_code=NOT_EXECUTABLE,
+    )
+
+
+def _not_found(name: str) -> LaunchError:
+    return LaunchError(
+        f"the command {name!r} is not found",
+        remedy="write its path, or put its folder into PATH",
+        exit_code=NOT_FOUND,
+    )
+
+
+def _not_executable(name: str, why: str) -> LaunchError:
+    return LaunchError(
+        f"the command {name!r} cannot be executed: {why}",
+        remedy=f"make it executable: chmod +x, or name its interpreter: python {name}",
+        exit_code=NOT_EXECUTABLE,
+    )

@@ -174,11 +174,8 @@ def why_refused(
 
 def field(status: str, name: str) -> str | None:
     """Return one ``Name:  value`` line of a /proc/PID/status text, None where it is not there."""
-    for line in status.splitlines():
-        key, colon, value = line.partition(":")
-        if colon and key == name:
-            return value.strip()
-    return None
+    _, found, rest = f"\n{status}".partition(f"\n{name}:")
+    return rest.partition("\n")[0].strip() if found else None
 
 
 def _why_invalid(mode: str, nodes: NodeSet, status: str, host: HostTree) -> str:

@@ -24,6 +24,7 @@ def read_nodes(facts: Facts, online: CpuSet) -> tuple[NumaNode, ...]:
     if not numbers:
         return _without_numa(facts, online, "" if isinstance(names, tuple) else names.errno_name)
     cpus_of = _read_cpus(facts, online, numbers)
+    unsaid = NodeSet(number for number in numbers if cpus_of[number] is None)
     listed = facts.cpus(FOLDER, ("online",))
     nodes = []
     for number in numbers:
@@ -32,11 +33,12 @@ def read_nodes(facts: Facts, online: CpuSet) -> tuple[NumaNode, ...]:
         nodes.append(
             NumaNode(
                 node=number,
-                cpus=cpus_of[number],
+                cpus=cpus_of[number] or EMPTY,
                 memory_bytes=parse_kilobyte_field(meminfo, "MemTotal"),
                 available_bytes=_free_and_reclaimable(meminfo),
                 distances=_read_distances(facts, f"{folder}/distance", listed, numbers),
                 hugepages=_read_hugepages(facts, f"{folder}/hugepages"),
+                cpus_recorded=number not in unsaid,
             )
         )
     return tuple(nodes)
@@ -65,13 +67,16 @@ def _without_numa(facts: Facts, online: CpuSet, errno_name: str) -> tuple[NumaNo
     )
 
 
-def _read_cpus(facts: Facts, online: CpuSet, numbers: list[int]) -> dict[int, CpuSet]:
+def _read_cpus(facts: Facts, online: CpuSet, numbers: list[int]) -> dict[int, CpuSet | None]:
     """Return each node's online CPUs; where two nodes name a CPU, the lower number has it."""
-    found: dict[int, CpuSet] = {}
+    found: dict[int, CpuSet | None] = {}
     taken = EMPTY
     possible = facts.cpus("/sys/devices/system/cpu", ("possible",))
     for number in numbers:
         said = _said_cpus(facts, online, number)
+        if said is None:
+            found[number] = None
+            continue
         if possible is not None and said - possible:
             facts.remark(
                 "impossible CPUs",
@@ -91,8 +96,8 @@ def _read_cpus(facts: Facts, online: CpuSet, numbers: list[int]) -> dict[int, Cp
     return found
 
 
-def _said_cpus(facts: Facts, online: CpuSet, number: int) -> CpuSet:
-    """Return the CPUs that a node names, offline ones included as some kernels do.
+def _said_cpus(facts: Facts, online: CpuSet, number: int) -> CpuSet | None:
+    """Return the CPUs that a node names, offline ones included as some kernels do; None where it names none.
 
     The list is cut at a page in kernels before v5.15 ("drivers/base/node.c: use bin_attribute to break the
     size limitation of cpumap ABI"); the mask of 8192 CPUs is shorter than that, so it wins where both differ.
@@ -102,13 +107,14 @@ def _said_cpus(facts: Facts, online: CpuSet, number: int) -> CpuSet:
     mask = facts.cpus(folder, ("cpumap",))
     if listed is None and mask is None:
         linked = _numbered("cpu", facts.tree.list(folder) or ())
-        if not linked:
-            facts.remark(
-                "unknown CPUs", f"{folder} does not say which CPUs node {number} has: none is taken"
-            )
-        return CpuSet(linked)
+        if linked:
+            return CpuSet(linked)
+        facts.remark(
+            "unknown CPUs", f"{folder} does not say which CPUs node {number} has: none is taken"
+        )
+        return None
     if mask is None:
-        return listed or EMPTY
+        return listed
     if listed is not None and listed & online != mask & online:
         facts.remark(
             "list against mask",

@@ -207,7 +207,7 @@ def _read_link(facts: Facts, path: str) -> PciLink:
 
 
 def _gigatransfers(text: str) -> float | None:
-    """Read ``16.0 GT/s PCIe``, ``8 GT/s`` (before v5.8) or ``Unknown`` (a link that is down)."""
+    """Read ``16.0 GT/s PCIe``, ``8 GT/s`` (older kernels) or ``Unknown`` (a link that is down)."""
     number, _, unit = text.partition(" ")
     whole, _, part = number.partition(".")
     if (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from wellfed.host.bind import mask_of, own_tid
 from wellfed.host.live_tree import LiveTree
 from wellfed.host.memory_policy import field
 from wellfed.model.cpuset import EMPTY, CpuSet, union
@@ -134,7 +135,8 @@ def descendants_of(pid: int, *, tree: HostTree | None = None) -> tuple[int, ...]
     found: list[int] = []
     waiting = [pid]
     while waiting:
-        fresh = [each for each in children_of(waiting.pop(0), tree=tree) if each not in found]
+        children = children_of(waiting.pop(0), tree=tree)
+        fresh = [each for each in children if each not in found and each != pid]
         found += fresh
         waiting += fresh
     return tuple(found)
@@ -159,7 +161,8 @@ def older_processes(pid: int, *, tree: HostTree | None = None) -> tuple[str, ...
     host = tree or LiveTree()
     children = children_of(pid, tree=host)
     said = [sentence for child in children if (sentence := _say_child(child, host)) is not None]
-    names = [tid for tid in host.list(f"/proc/{pid}/task") or () if tid != str(pid)]
+    caller = own_tid() if pid == os.getpid() else pid
+    names = [tid for tid in host.list(f"/proc/{pid}/task") or () if tid != str(caller)]
     if names:
         shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
         count = f"{len(names)} threads run" if len(names) > 1 else "1 thread runs"
@@ -261,13 +264,21 @@ def _user_processes(host: HostTree) -> tuple[int, ...]:
 
 def _bound_mask(pid: int, allowed: CpuSet, host: HostTree) -> CpuSet | None:
     """Return the allowed CPUs to which a process is confined, None where it may use all of them, or none."""
-    text = field(host.read(f"/proc/{pid}/status") or "", "Cpus_allowed_list")
-    try:
-        mask = CpuSet.parse(text or "") & allowed
-    except MalformedTextError:
-        return None
+    mask = _mask_of(pid, host) & allowed
     stat = stat_of(pid, tree=host) if mask and mask < allowed else None
     return mask if stat is not None and not stat.kernel else None
+
+
+def _mask_of(pid: int, host: HostTree) -> CpuSet:
+    """Return a process's mask, empty where it is gone. Of a live process the scheduler is asked: 4 µs, not 40."""
+    if host.live:
+        found = mask_of(pid)
+        return found if isinstance(found, CpuSet) else EMPTY
+    text = field(host.read(f"/proc/{pid}/status") or "", "Cpus_allowed_list")
+    try:
+        return CpuSet.parse(text or "")
+    except MalformedTextError:
+        return EMPTY
 
 
 def _children_by_parent(pid: int, host: HostTree) -> tuple[int, ...]:

@@ -18,8 +18,8 @@ MAX_LINKS = 40
 
 FILE, DIRECTORY, LINK = "file", "directory", "link"
 
-PASSABLE = (DIRECTORY, "ENODATA")
-"""What a path may go through: a directory, or a place at which nobody looked."""
+NOWHERE = ("ENOENT", "ENOTDIR", "ELOOP", "EXDEV", "ENAMETOOLONG")
+"""Errnos of a path that leads to nothing; with any other one there is something, which could not be read."""
 
 
 class RecordedTree:
@@ -63,7 +63,7 @@ class RecordedTree:
         for path in (*(directories or ()), *self._files, *self._links):
             self._remember(path)
         for path, errno_name in self._errnos.items():
-            if errno_name != "ENOENT":
+            if errno_name not in NOWHERE:
                 self._remember(path)
         self._folders: dict[str, str] = {}
 
@@ -114,7 +114,9 @@ class RecordedTree:
         if isinstance(real, Unreadable):
             return real
         if real in self._errnos and real not in self._listed:
-            return Unreadable(self._errnos[real])
+            # A directory that was read like a file, and never listed.
+            name = self._errnos[real]
+            return Unreadable("ENODATA" if name == "EISDIR" else name)
         state = self._state(real)
         if state == DIRECTORY:
             return self._listing(real)
@@ -126,7 +128,7 @@ class RecordedTree:
         if isinstance(real, Unreadable):
             return real
         state = self._state(real)
-        there = state in (FILE, DIRECTORY) or self._errnos.get(real, "ENOENT") != "ENOENT"
+        there = state in (FILE, DIRECTORY) or self._errnos.get(real, "ENOENT") not in NOWHERE
         return real if there else Unreadable(state)
 
     def answer(self, question: str) -> str | Unreadable:
@@ -142,6 +144,15 @@ class RecordedTree:
         if path in self._files:
             return FILE
         return self._errnos.get(path) or self._absent(path)
+
+    def _is_passable(self, state: str) -> bool:
+        """Say whether a path may go through what stands there.
+
+        In a recording of what was asked, an errno tells how reading a place went, not whether there is a way through.
+        """
+        if state == DIRECTORY:
+            return True
+        return not self.complete and state != FILE and state not in NOWHERE
 
     def _absent(self, path: str) -> str:
         """Say whether a thing was not there, or nobody looked."""
@@ -197,7 +208,7 @@ class RecordedTree:
         while pending:
             name = pending.pop()
             state = self._state(real)
-            if state not in PASSABLE:
+            if not self._is_passable(state):
                 return Unreadable("ENOTDIR" if state == FILE else state)
             if name in ("", "."):
                 continue

@@ -1,103 +1,388 @@
-"""What in a recording could name a person, a machine or a device, and what stands there instead?
+"""What in a recording could name a person, a machine or a device, and how is it taken out?
 
-Everything here is text to text. Names that lead from one text to another (GPU UUIDs, cgroups, addresses) get
-pseudonyms of the same form, so that what was joined stays joined: ``GPU-00000003-0000-0000-0000-000000000003``.
+Everything is text to text. Identifiers get pseudonyms (`identifiers`); what is nothing but a serial number, a name or
+what a process was told is replaced by ``hidden``; what wellfed judges by is left as it is.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 
+from wellfed.host.identifiers import (
+    FAMILIES,
+    Identifiers,
+    collect,
+    replace_identifiers,
+    replace_names,
+)
+from wellfed.host.probes import launch_environment
+from wellfed.host.recorded_tree import RecordedTree
 from wellfed.model.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator
+
+    from wellfed.model.tree import Reading
 
 HIDDEN = "hidden"
 
-GENERIC_NAME = re.compile(
-    r"(?i)(?:root|user|admin|nobody|host|localhost|node|cpu|gpu|vm|linux|server|worker|default|none|[a-z]{0,2})[-_]?\d*"
-)
-"""Names that name nobody. Hidden where a name stands by itself, left where they could be a word of the kernel."""
+SECRET_FILES = frozenset(
+    (
+        "serial", "serial_number", "product_serial", "board_serial", "chassis_serial", "product_uuid", "uuid",
+        "board_asset_tag", "chassis_asset_tag", "wwid", "wwn", "nguid", "eui", "subsysnqn", "hostnqn", "hostid",
+        "phys_port_id", "phys_switch_id", "node_desc", "hostname", "domainname", "machine-id", "boot_id", "environ",
+        "ifalias", "vpd", "vpd_pg80", "vpd_pg83", "DMI", "hosts", "passwd", "group", "resolv.conf", "fstab",
+    )
+)  # fmt: skip
+"""Files that hold nothing but serial numbers and names."""
+NETWORK_TABLES = frozenset(
+    (
+        "arp", "fib_trie", "if_inet6", "ipv6_route", "raw", "raw6", "route", "tcp", "tcp6", "udp", "udp6", "unix",
+    )
+)  # fmt: skip
+"""Files of /proc/net that write addresses in hexadecimal."""
 
-UUID = re.compile(r"(?i)(?<![0-9a-f])[0-9a-f]{8}([-_])[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}(?![0-9a-f])")
-GPU_PREFIX = re.compile(r"\b((?:MIG|GPU)-(?:GPU-)?)([0-9a-f]{8}[0-9a-f-]*|[0-9a-f]{1,7})(?![0-9a-zA-Z-])")
-"""CUDA takes any unique beginning of a UUID: ``GPU-8932f937``. AMD's are 16 digits."""
-LONG_HEX = re.compile(r"(?i)(?<![0-9a-z])(?:0x)?[0-9a-f]{32,128}(?![0-9a-z])")
-"""Container ids, machine ids, NGUIDs. Masks have a comma every eight digits."""
-MAC = re.compile(r"(?i)(?<![0-9a-f:])[0-9a-f]{2}(?::[0-9a-f]{2}){5,19}(?![0-9a-f:])")
-"""Ethernet has 6 groups, InfiniBand's hardware address 20."""
-GUID = re.compile(r"(?i)(?<![0-9a-f:])[0-9a-f]{4}(?::[0-9a-f]{4}){3,7}(?![0-9a-f:])")
-IPV4 = re.compile(r"(?<![\w.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\w.])")
-IPV6 = re.compile(r"(?i)(?<![\w:.])(?:[0-9a-f]{1,4}:){1,7}(?::[0-9a-f]{1,4}){1,7}(?![\w:])")
-SUSPECT = re.compile(r"(?i)[0-9a-f]{32}|[0-9a-f]{4}[-_:][0-9a-f]{4}|(?:GPU|MIG)-|(?::[0-9a-f]{2}){5}|::|\d\.\d+\.\d+\.\d|@|serial|unique_id")
-"""A text without any of these holds none of the above: most texts of /sys are left at one glance."""
+WITHOUT_NAMES = (
+    "/sys/devices/", "/sys/class/", "/sys/bus/", "/proc/interrupts", "/proc/softirqs", "/proc/meminfo",
+    "/proc/stat", "/proc/vmstat", "/proc/cpuinfo", "/proc/self/status",
+)  # fmt: skip
+"""Where a host's name is not written, and a word that looks like it is the kernel's."""
 
 BUILDER = re.compile(r"\([^()\s@]+@[^()\s]+\)")
 """``(buildd@lcy02-amd64-059)`` in the versions of kernels and drivers."""
-SERIAL_LINE = re.compile(r"(?im)^([^\n:=]*\bserial\b[^\n:=]*[:=][ \t]*\"?)(?!!)([^\n\"]+)")
-UNIQUE_ID = re.compile(r"(?m)^(unique_id )(\d+)$")
-"""KFD's number of one GPU, in decimal; its UUID is the same in hexadecimal."""
-NVML_SECRET = re.compile(
-    r"(?m)^(nvml\w*(?:Serial|BoardId|Pdi|ProcessName|PlatformInfo|HostId|Hostname|VgpuInstance|FabricInfo)\w* [^\n]*?= )(?!!)([^\n]+)$"
+RELEASE = re.compile(r"\b(\d+\.\d+(?:\.\d+)?)\S*")
+SERIAL_LINE = re.compile(
+    r"(?im)^([^\n:=]*\bserial(?:[ _-]?(?:number|num|no|nr))?\b[^\n:=]*[:=][ \t]*)([^\n]+)$"
 )
+NVML_SECRET = re.compile(
+    r"(?m)^(nvml\w*(?:Serial|BoardId|Pdi|ProcessName|Hostname|VgpuInstance)\w* [^\n]*?= )(?!!)([^\n]+)$"
+)
+"""Calls whose answer is a serial number, a path or a name."""
+NVML_FIELD = re.compile(
+    r"(\"\w*(?:[Uu]uid|[Ss]erial\w*|[Gg]uid)\": )(\"[^\"\n]*\"|\[[^\]\n]*\]|-?\d+)"
+)
+"""Fields of answers that have several: ``"chassisSerialNumber": "…"`` of nvmlDeviceGetPlatformInfo."""
 
-SECRET_FILES = frozenset(
+MOUNT_WORDS = frozenset(
     (
-        "serial", "serial_number", "product_serial", "board_serial", "chassis_serial", "product_uuid",
-        "board_asset_tag", "chassis_asset_tag", "wwid", "wwn", "uuid", "nguid", "eui", "subsysnqn", "hostnqn", "hostid",
-        "unique_id", "vpd", "vpd_pg80", "vpd_pg83", "phys_port_id", "phys_switch_id", "node_desc", "hostname",
-        "domainname", "machine-id", "boot_id", "cmdline", "environ", "comm", "DMI", "ifalias", "board_id", "fru_id",
+        "proc", "sys", "dev", "run", "tmp", "var", "lib", "lib64", "log", "cache", "home", "mnt", "media", "opt",
+        "usr", "local", "share", "boot", "efi", "etc", "srv", "data", "scratch", "nvme", "raid", "work", "workspace",
+        "shared", "root", "bin", "sbin", "shm", "user", "lock", "docker", "containerd", "kubelet", "pods", "volumes",
+        "overlay2", "merged", "cgroup", "cgroup2", "secrets", "kubernetes.io", "serviceaccount", "nvidia", "nfs",
+        "lustre", "gpfs", "beegfs", "weka", "models", "datasets", "checkpoints", "dataset", "checkpoint", "ssd",
     )
 )  # fmt: skip
-"""Files that hold nothing but a serial number, a name, or what a process was told."""
-SECRET_PLACES = ("/etc/host", "/etc/passwd", "/etc/group", "/etc/resolv", "/etc/machine-id", "/etc/fstab", "/etc/exports")
-NETWORK_TABLES = frozenset(
-    "arp fib_trie fib_triestat if_inet6 ipv6_route raw raw6 route rt_cache tcp tcp6 udp udp6 unix".split()
+"""Parts of a mount point that name nobody."""
+KERNEL_SOURCE = re.compile(r"/dev/(?:nvme|sd|vd|xvd|md|dm-|loop|zram|pmem|ram|fuse|root)[\w-]*")
+SOURCE_WORDS = frozenset(
+    (
+        "none", "udev", "shm", "overlay", "rootfs", "systemd-1", "sunrpc", "cgroup", "cgroup2", "tmpfs", "devtmpfs",
+        "hugetlbfs", "mqueue", "devpts", "proc", "sysfs", "bpf", "tracefs", "debugfs", "securityfs", "configfs",
+        "pstore", "efivarfs", "fusectl", "binfmt_misc", "nsfs", "hugepages",
+    )
+)  # fmt: skip
+NAMING_OPTIONS = frozenset(
+    (
+        "username",
+        "user",
+        "domain",
+        "secret",
+        "credentials",
+        "cred",
+        "mds_namespace",
+        "fsname",
+        "servern",
+    )
 )
-"""Files of /proc/net with addresses, which they write in hexadecimal."""
-
-KERNEL_DEVICE = re.compile(r"/dev/(?:nvme|sd|vd|xvd|md|dm-|loop|zram|pmem|ram|fuse|shm|root)[\w-]*$|[\w.-]+$")
-"""A mount source that is a word of the kernel: ``tmpfs``, ``cgroup2``, ``/dev/nvme0n1p2``."""
-KEPT_MOUNT = re.compile(r"/(?:$|(?:proc|sys|dev|run|tmp|boot|usr|lib|lib64|opt|bin|sbin)(?:/|$)|var(?:$|/(?:tmp|run|log)(?:/|$))|(?:home|mnt|media|srv|data|scratch|nvme|raid|local|work|workspace|shared)(?:$|(?=/)))")
-"""The beginning of a mount point that names nobody."""
-MOUNT_OPTION = re.compile(r"\b((?:lowerdir|upperdir|workdir|addr|clientaddr|mountaddr|username|user|domain|dir|source|name|secret|mds_namespace|fsid)\+?=)[^,\s]*")
+CGROUP_TYPES = ("cgroup", "cgroup2", "cpuset")
 
 SYSTEM_PATH = re.compile(r"/(?:usr|lib|lib64|bin|dev|sys|proc)(?:/|$)")
 PATH = re.compile(r"(?<![\w.])/[^\s:;,=\"']+")
-ADDRESS_VARIABLE = re.compile(r"ADDR|HOST|URI|NODELIST|NODENAME|COMM_ID|JOB_NAME|USER|ACCOUNT|PARTITION|SUBMIT|CLUSTER")
+ADDRESS_VARIABLE = re.compile(
+    r"ADDR|HOST|URI|NODELIST|NODENAME|COMM_ID|USER|ACCOUNT|PARTITION|CLUSTER|NAMESPACE|RUN_ID"
+)
 """Variables whose whole value is an address or a name."""
+LOCAL_ADDRESSES = ("127.0.0.1", "localhost", "::1")
 
-KERNEL_VALUE = re.compile(r"[\w.,:+*%@-]*$")
-KERNEL_SECRET = re.compile(r"(?i)^(?:boot_image|root|ip|resume|nfsroot|ifname|initrd|ds|url|ks|netroot|hostname|bootdev|vconsole|rd\.|inst\.|systemd\.(?:hostname|machine_id)|cloud|coreos|ignition|ostree|.*(?:host|serial|uuid|token|key|secret|pass|user|mac|addr|url))")
+KERNEL_VALUE = re.compile(r"[\w.,:+*%=-]*")
+KERNEL_SECRET = re.compile(
+    r"(?i)(?:boot_image|root|rootflags|ip|resume|nfsroot|ifname|initrd|ds|ks|netroot|bootdev|cryptdevice|"
+    r"(?:rd|inst|cloud|coreos|ignition|ostree)\b.*|"
+    r".*(?:hostname|nodename|serial|uuid|token|secret|passw|credential|machine_id|addr|url).*)"
+)
 """Kernel parameters whose value names a disk, a machine or a place."""
+KERNEL_LABEL = re.compile(r"(?i)(?:part)?(?:label|uuid)=.*")
 
 
-class Context(Value):
-    """What to hide on one host."""
+class Redacted(Value):
+    """A recording without names, and what was taken out: (what one is called, how many different ones)."""
 
-    pseudonyms: Mapping[str, str]
-    """Identifier as it is written, in lower case -> what stands there instead."""
-    names: tuple[tuple[str, str], ...] = ()
-    """(name of a host or a person, what stands there instead), longest first."""
-    mounts: Mapping[str, str] = {}
-    """Mount point -> what stands there instead."""
+    recording: RecordedTree
+    hidden: tuple[tuple[str, int], ...]
 
 
-def context(texts: Iterable[str], *, hosts: Iterable[str], people: Iterable[str], paths: Iterable[str] = ()) -> Context:
-    """Collect the identifiers of all texts, numbered in the order in which they come; ``paths`` stay as they are."""
-    found = _Numbers()
-    mounts: dict[str, str] = {}
-    kept = set(paths)
-    for text in texts:
-        if SUSPECT.search(text):
-            found.collect(text)
-    names = {name: "host" for host in hosts for name in (host, host.partition(".")[0])}
-    names |= {name: "user" for name in people}
-    usable = [(name, put) for name, put in names.items() if name and not GENERIC_NAME.fullmatch(name)]
-    return Context(
-        pseudonyms=found.pseudonyms,
-        names=tuple(sorted(usable, key=lambda pair: (-len(pair[0]), pair[0]))),
-        mounts=mounts | {path: path for path in kept},
+def redact_recording(
+    recording: RecordedTree, *, hosts: Iterable[str] = (), people: Iterable[str] = ()
+) -> Redacted:
+    """Take names, addresses and serial numbers out of everything a recording holds, its paths included."""
+    known = collect(_texts(recording), hosts=hosts, people=people)
+    num_slots = 0
+    files: dict[str, bytes] = {}
+    for path, content in recording.files.items():
+        text = _decoded(content)
+        instead = redact(path, text, known)
+        num_slots += instead == HIDDEN + "\n" and text != instead
+        files[_path(path, known)] = _encoded(instead)
+    answers: dict[str, Reading] = {
+        _words(question, known): redact_answer(question, answer, known)
+        if isinstance(answer, str)
+        else answer
+        for question, answer in recording.answers.items()
+    }
+    made = RecordedTree(
+        recording.name,
+        files,
+        links={
+            _path(p, known): replace_identifiers(to, known) for p, to in recording.links.items()
+        },
+        errnos={_path(p, known): name for p, name in recording.errnos.items()},
+        directories={
+            _path(p, known): tuple(replace_identifiers(name, known) for name in names)
+            for p, names in recording.directories.items()
+        },
+        answers=answers,
+        second={
+            _path(p, known): _encoded(redact(p, _decoded(text), known))
+            for p, text in recording.second.items()
+        },
+        interval_seconds=recording.interval_seconds,
+        assembled=recording.assembled,
+        complete=recording.complete,
     )
+    return Redacted(made, _counts(recording, known, num_slots))
+
+
+def redact(path: str, text: str, known: Identifiers) -> str:
+    """Return what a file of a host says without what names anybody."""
+    name = posixpath.basename(path)
+    if name in SECRET_FILES or _is_private(path, name):
+        return HIDDEN + "\n" if text.strip() else text
+    if name == "unique_id":
+        return _unique_id(text, known)
+    rule = _RULES.get(path) or _RULES.get(name)
+    if rule is not None:
+        text = rule(text, known)
+    text = _without_identifiers(text, known)
+    return text if path.startswith(WITHOUT_NAMES) else replace_names(text, known)
+
+
+def redact_answer(question: str, answer: str, known: Identifiers) -> str:
+    """Return an answer without what names anybody."""
+    if question == "environ":
+        return _environment(answer, known)
+    if question == "nvml":
+        answer = NVML_FIELD.sub(_nvml_field, NVML_SECRET.sub(_nvml_secret, answer))
+        return _words(answer, known)
+    if question == "uname release":
+        return short_release(answer)
+    return _words(answer, known)
+
+
+def _words(text: str, known: Identifiers) -> str:
+    return replace_names(_without_identifiers(text, known), known)
+
+
+def _without_identifiers(text: str, known: Identifiers) -> str:
+    if "@" in text:
+        text = BUILDER.sub(f"({HIDDEN})", text)
+    if "erial" in text or "ERIAL" in text:
+        text = SERIAL_LINE.sub(rf"\1{HIDDEN}", text)
+    return replace_identifiers(text, known)
+
+
+def _path(path: str, known: Identifiers) -> str:
+    """Return a path of a recording; only cgroups are named by people."""
+    path = replace_identifiers(path, known)
+    return replace_names(path, known) if "/cgroup" in path else path
+
+
+def _is_private(path: str, name: str) -> bool:
+    """Say whether a file holds the arguments of a process, or addresses."""
+    if name == "cmdline":
+        return path != "/proc/cmdline"
+    return name in NETWORK_TABLES and "/net/" in path and path.startswith("/proc/")
+
+
+def _unique_id(text: str, known: Identifiers) -> str:
+    """AMD's number of a GPU, in hexadecimal; KFD writes it in decimal."""
+    digits = text.strip()
+    try:
+        number = known.numbers.get(("amd", str(int(digits, 16))), 0)
+    except ValueError:
+        return HIDDEN + "\n"
+    return f"{number:016x}\n"
+
+
+def short_release(text: str) -> str:
+    """Return a kernel's version without what its builder added: ``6.8.0`` of ``6.8.0-1021-aws``."""
+    return RELEASE.sub(r"\1", text, count=1)
+
+
+def _release(text: str, _: Identifiers) -> str:
+    return short_release(text)
+
+
+def _kernel_parameters(text: str, _: Identifiers) -> str:
+    return " ".join(map(_kernel_parameter, text.split())) + "\n"
+
+
+def _kernel_parameter(word: str) -> str:
+    name, equals, value = word.partition("=")
+    if not equals:
+        return word if "/" not in name else HIDDEN
+    plain = KERNEL_VALUE.fullmatch(value) and not KERNEL_LABEL.fullmatch(value)
+    return word if plain and not KERNEL_SECRET.fullmatch(name) else f"{name}={HIDDEN}"
+
+
+def _mounts(text: str, _: Identifiers) -> str:
+    return "\n".join(map(_mount, text.split("\n")))
+
+
+def _mount(line: str) -> str:
+    """``source point type options 0 0``; a source may be a server, a disk or a pool with a name."""
+    fields = line.split(" ")
+    if len(fields) < 4:
+        return line
+    kind = fields[2]
+    fields[0] = _mount_source(fields[0], kind)
+    fields[1] = fields[1] if kind in CGROUP_TYPES else _mount_point(fields[1])
+    fields[3] = _mount_options(fields[3], kind)
+    return " ".join(fields)
+
+
+def _mountinfo(text: str, _: Identifiers) -> str:
+    return "\n".join(map(_mountinfo_line, text.split("\n")))
+
+
+def _mountinfo_line(line: str) -> str:
+    """``36 35 98:0 root point options optional… - type source options`` (proc_pid_mountinfo(5))."""
+    fields = line.split(" ")
+    if "-" not in fields[6:-2]:
+        return line
+    dash = fields.index("-", 6)
+    kind = fields[dash + 1]
+    if kind not in CGROUP_TYPES:
+        fields[3], fields[4] = _mount_point(fields[3]), _mount_point(fields[4])
+    fields[dash + 2] = _mount_source(fields[dash + 2], kind)
+    fields[-1] = _mount_options(fields[-1], kind)
+    return " ".join(fields)
+
+
+def _mount_source(source: str, kind: str) -> str:
+    kept = source == kind or source in SOURCE_WORDS or KERNEL_SOURCE.fullmatch(source)
+    return source if kept else HIDDEN
+
+
+def _mount_point(path: str) -> str:
+    """``/home/alice/data`` becomes ``/home/hidden/data``; below /proc, /sys and /dev everything is the kernel's."""
+    if not path.startswith("/") or path.startswith(("/proc/", "/sys/", "/dev/")):
+        return path
+    return "/".join(
+        step if step in MOUNT_WORDS or step == "" or step.isdigit() else HIDDEN
+        for step in path.split("/")
+    )
+
+
+def _mount_options(options: str, kind: str) -> str:
+    return ",".join(_mount_option(option, kind) for option in options.split(","))
+
+
+def _mount_option(option: str, kind: str) -> str:
+    name, equals, value = option.partition("=")
+    names_somebody = name in NAMING_OPTIONS or "/" in value or "@" in value
+    return f"{name}={HIDDEN}" if equals and names_somebody and kind not in CGROUP_TYPES else option
+
+
+def _environment(text: str, known: Identifiers) -> str:
+    lines = (line.partition("=") for line in text.split("\n") if "=" in line)
+    kept = launch_environment({name: value for name, _, value in lines})
+    return "\n".join(f"{name}={_variable(name, value, known)}" for name, value in kept.items())
+
+
+def _variable(name: str, value: str, known: Identifiers) -> str:
+    """Return a variable's value: libraries by their file name, addresses and folders not at all."""
+    if name == "LD_PRELOAD":
+        return ":".join(posixpath.basename(path) for path in re.split(r"[: ]+", value) if path)
+    if ADDRESS_VARIABLE.search(name):
+        return value if value in LOCAL_ADDRESSES or not value else HIDDEN
+    value = PATH.sub(lambda m: m[0] if SYSTEM_PATH.match(m[0]) else f"/{HIDDEN}", value)
+    return _words(value, known)
+
+
+def _nvml_secret(match: re.Match[str]) -> str:
+    """Return a call with an answer of the same kind."""
+    answer = match[2]
+    if answer.startswith('"'):
+        return f'{match[1]}"{HIDDEN}"'
+    return match[1] + ("0" if answer.lstrip("-").isdigit() else "!NOT_RECORDED")
+
+
+def _nvml_field(match: re.Match[str]) -> str:
+    instead = {'"': f'"{HIDDEN}"', "[": "[]"}.get(match[2][0], "0")
+    return match[1] + instead
+
+
+_RULES: dict[str, Callable[[str, Identifiers], str]] = {
+    "/proc/version": _release,
+    "/proc/sys/kernel/osrelease": _release,
+    "/proc/cmdline": _kernel_parameters,
+    "mounts": _mounts,
+    "mountinfo": _mountinfo,
+}
+"""Path or name of a file -> what else is done to it."""
+
+
+def _texts(recording: RecordedTree) -> Iterator[str]:
+    """Give everything in which an identifier may stand, device files first, in a fixed order."""
+    nvml = recording.answers.get("nvml", "")
+    yield nvml if isinstance(nvml, str) else ""
+    for path in sorted(recording.files):
+        yield path
+        text = _decoded(recording.files[path])
+        yield _as_kfd(text) if path.endswith("/unique_id") else text
+    for question in sorted(recording.answers):
+        answer = recording.answers[question]
+        yield question
+        yield answer if isinstance(answer, str) else ""
+    yield from (f"{path}\n{target}" for path, target in sorted(recording.links.items()))
+    yield from sorted(recording.errnos)
+    yield from ("\n".join((path, *names)) for path, names in sorted(recording.directories.items()))
+    yield from (_decoded(text) for _, text in sorted(recording.second.items()))
+
+
+def _as_kfd(text: str) -> str:
+    digits = text.strip()
+    hexadecimal = re.fullmatch(r"[0-9a-fA-F]{1,16}", digits)
+    return f"unique_id {int(digits, 16)}" if hexadecimal else ""
+
+
+def _counts(
+    recording: RecordedTree, known: Identifiers, num_slots: int
+) -> tuple[tuple[str, int], ...]:
+    counts = dict.fromkeys(FAMILIES.values(), 0)
+    for family, _ in known.numbers:
+        counts[FAMILIES[family]] += 1
+    everything = "\n".join(_texts(recording))
+    counts["name"] = sum(name in everything for name, _ in known.names)
+    counts["file of names or serial numbers"] = num_slots
+    return tuple((what, count) for what, count in counts.items() if count)
+
+
+def _decoded(content: bytes) -> str:
+    return content.decode("utf-8", "surrogateescape")
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

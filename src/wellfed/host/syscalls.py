@@ -11,7 +11,7 @@ from wellfed.model.cpuset import EMPTY, NodeSet
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 # include/uapi/linux/mempolicy.h
 MPOL_DEFAULT, MPOL_PREFERRED, MPOL_BIND, MPOL_INTERLEAVE, MPOL_LOCAL = 0, 1, 2, 3, 4
@@ -28,6 +28,7 @@ MPOL_MF_STRICT, MPOL_MF_MOVE = 1, 2
 
 PR_SET_PDEATHSIG = 1
 """include/uapi/linux/prctl.h"""
+PR_SET_CHILD_SUBREAPER = 36
 SIGKILL = 9
 """On every architecture; the signal module costs an import of enum."""
 
@@ -173,6 +174,23 @@ def prctl_pdeathsig(number: int = SIGKILL) -> None:
     """
     if _libc.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(number), *[ctypes.c_ulong(0)] * 3) != 0:
         raise _refusal("prctl(PR_SET_PDEATHSIG)")
+
+
+def prctl_subreaper() -> None:
+    """Become the parent of descendants whose own parent ends, so that none of them escapes `os.waitpid`."""
+    if _libc.prctl(PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), *[ctypes.c_ulong(0)] * 3) != 0:
+        raise _refusal("prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def signal_descriptor(numbers: Iterable[int]) -> int:
+    """Return a descriptor that becomes readable when one of these blocked signals comes: 128 bytes each, signalfd(2)."""
+    mask = (ctypes.c_ulong * (1024 // BITS_PER_WORD))()
+    for number in numbers:
+        mask[(number - 1) // BITS_PER_WORD] |= 1 << (number - 1) % BITS_PER_WORD
+    descriptor: int = _libc.signalfd(-1, mask, os.O_CLOEXEC | os.O_NONBLOCK)
+    if descriptor < 0:
+        raise _refusal("signalfd")
+    return descriptor
 
 
 def _ask_mempolicy(flags: int) -> tuple[int, NodeSet]:

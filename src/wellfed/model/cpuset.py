@@ -141,8 +141,8 @@ class CpuSet:
         return isinstance(other, CpuSet) and self.mask == other.mask
 
     def __hash__(self) -> int:
-        """Hash the members."""
-        return hash(("CpuSet", self.mask))
+        """Hash the members; Python alone gives 2**0, 2**61, 2**122 … one hash."""
+        return hash(("CpuSet", self.mask, self.mask.bit_length()))
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse: a set never changes."""

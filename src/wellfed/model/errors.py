@@ -48,6 +48,11 @@ class PlacementError(WellfedError):
 class BindingError(WellfedError):
     """The kernel refused or silently changed a binding."""
 
+    def __init__(self, message: str, *, remedy: str, errno_name: str | None = None) -> None:
+        """Keep the kernel's answer where there was one: ``EINVAL``, ``EPERM``."""
+        super().__init__(message, remedy=remedy)
+        self.errno_name = errno_name
+
 
 class LaunchError(WellfedError):
     """A command could not be started as asked."""

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from wellfed.model.value import Value
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from wellfed.model.machine import Machine
+
 OK, WARN, FAIL, NOT_APPLICABLE, UNKNOWN = "ok", "warn", "fail", "n/a", "unknown"
 VERDICTS = (FAIL, WARN, UNKNOWN, NOT_APPLICABLE, OK)
 """Most urgent first."""
@@ -37,3 +41,33 @@ class Finding(Value):
     why: str | None = None
     """What this setting does to a GPU job."""
     sources: tuple[str, ...] = ()
+
+
+class Diagnosis(Value):
+    """Everything that was said of one host for one workload."""
+
+    machine: Machine
+    workload: str
+    findings: tuple[Finding, ...]
+    """The most urgent verdict first."""
+    sampled_seconds: float = 0.0
+    """How far apart counters were read; 0 where they were read once."""
+
+    def count(self, verdict: str) -> int:
+        """Count the findings of one verdict."""
+        return sum(finding.verdict == verdict for finding in self.findings)
+
+    def worst(self) -> str:
+        """Return the most urgent verdict, ``ok`` where nothing was said."""
+        return next((v for v in VERDICTS if self.count(v)), OK)
+
+
+class RulePage(Value):
+    """What is to be known about one rule, without any host."""
+
+    rule: str
+    question: str
+    why: str
+    looks_at: tuple[str, ...]
+    """Files, counters and questions."""
+    sources: tuple[str, ...]

@@ -204,6 +204,8 @@ class Machine(Value):
     assembled: bool = False
     notes: tuple[str, ...] = ()
     """Contradictions and gaps that a person should know, one sentence each."""
+    all_nodes_known: bool = True
+    """False where a description names only nodes with devices: then a single one need not be the only one."""
 
     @property
     def online(self) -> CpuSet:

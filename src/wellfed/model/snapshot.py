@@ -36,6 +36,8 @@ class Snapshot(Value):
     job: Job | None = None
     visible: VisibleDevices | None = None
     live: bool = False
+    job_problem: str | None = None
+    """Why ``job`` is None although rank variables are set: they contradict each other, or say too little."""
 
     def read(self, path: str) -> str | Unreadable:
         """Return what stood in a declared file."""

@@ -41,14 +41,15 @@ def seats_of(machine: Machine, job: Job | None, visible: VisibleDevices, wishes:
     if not visible.order_known:
         every = tuple(dict.fromkeys(entries))
         return Seats(tuple((rank, every) for rank in range(count)))
-    if job is None or (count == 1 and job.launcher != "torchrun" and not job.devices):
-        if job is None or not _is_one_of_several(machine, job, visible):
-            mine = entries if visible.num_devices is None else entries[: visible.num_devices]
-            return Seats(((0, tuple(dict.fromkeys(mine))),))
+    if job is None or (count == 1 and job.launcher not in ("torchrun", "jax") and not job.devices):
+        return _all_visible(visible)
     if job.devices:
         return _by_launcher(job, entries)
-    if count > 1 and job.local_rank is not None and _is_one_of_several(machine, job, visible):
+    among_others = job.local_rank is not None and (count > 1 or job.launcher == "jax")
+    if among_others and _sees_one_of_several(machine, visible):
         return _only_own(machine, job, visible)
+    if job.launcher == "jax" and count == 1:
+        return _all_visible(visible)
     return _in_turn(count, entries)
 
 
@@ -113,15 +114,19 @@ def _wished(
     return Seats(tuple((rank, (found[rank % len(found)],)) for rank in range(count)))
 
 
-def _is_one_of_several(machine: Machine, job: Job, visible: VisibleDevices) -> bool:
+def _all_visible(visible: VisibleDevices) -> Seats:
+    """One process beside all GPUs it may see."""
+    mine = visible.gpus if visible.num_devices is None else visible.gpus[: visible.num_devices]
+    return Seats(((0, tuple(dict.fromkeys(mine))),))
+
+
+def _sees_one_of_several(machine: Machine, visible: VisibleDevices) -> bool:
     """Say whether this process sees one of several GPUs because each rank was given its own.
 
     Ray, ``srun --gpus-per-task`` and ``--one-visible`` narrow the list for each rank: LOCAL_RANK=5 beside
     CUDA_VISIBLE_DEVICES=5 means GPU 5, not the sixth of one (NovaSky-AI/SkyRL#1936).
     """
     host = [gpu for gpu in machine.gpus if gpu.vendor == visible.vendor]
-    if job.launcher == "jax" and not job.devices:
-        return len(dict.fromkeys(visible.gpus)) < len(host) or len(visible.gpus) == 1 < _slots(host)
     return len(visible.gpus) == 1 and _slots(host) > 1
 
 
@@ -140,7 +145,8 @@ def _only_own(machine: Machine, job: Job, visible: VisibleDevices) -> Seats:
     for gpu in machine.gpus:
         if gpu.vendor != visible.vendor:
             continue
-        for part in [each.uuid for each in gpu.mig] or [None]:
+        parts: list[str | None] = [each.uuid for each in gpu.mig]
+        for part in parts or [None]:
             if gpu.pci_address == own and (mine is None or part == uuid):
                 mine = len(seats)
             seats.append((len(seats), (gpu.pci_address,)))
@@ -170,12 +176,12 @@ def _by_launcher(job: Job, entries: tuple[str, ...]) -> Seats:
 def _in_turn(count: int, entries: tuple[str, ...]) -> Seats:
     notes: tuple[str, ...] = ()
     if count > len(entries):
-        notes = (
-            f"{count} ranks share {len(entries)} visible GPUs: rank i uses GPU i mod {len(entries)}",
-        )
+        gpus = "1 visible GPU" if len(entries) == 1 else f"{len(entries)} visible GPUs, in turn"
+        notes = (f"{count} ranks share {gpus}",)
     elif count < len(entries):
+        ranks = "1 rank" if count == 1 else f"{count} ranks"
         notes = (
-            f"{len(entries)} GPUs are visible to {count} ranks: rank i is taken to use the i-th, as cuda:LOCAL_RANK does",
+            f"{len(entries)} GPUs are visible to {ranks}: rank i is taken to use the i-th, as cuda:LOCAL_RANK does",
         )
     return Seats(
         tuple((rank, (entries[rank % len(entries)],)) for rank in range(count)), notes=notes

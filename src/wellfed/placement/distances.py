@@ -14,8 +14,10 @@ def nearest(machine: Machine, start: NodeSet, among: NodeSet) -> NodeSet:
     """Return the nodes of ``among`` with the smallest firmware distance from any node of ``start``.
 
     Several where they are equally near; none where no distance is recorded, because the number of a node
-    says nothing about where it is.
+    says nothing about where it is. The only candidate is always the nearest.
     """
+    if len(among) == 1:
+        return among
     best, found = None, EMPTY
     for here in start:
         for there in among:

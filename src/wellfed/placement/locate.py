@@ -11,10 +11,13 @@ from wellfed.model.cpuset import EMPTY, NodeSet
 from wellfed.model.machine import Evidence, Gpu, normal_pci_address
 from wellfed.model.value import Value, replace
 from wellfed.placement.testimony import (
+    BESIDE,
     DESCRIBED,
     DRIVER_SAYS,
     LOCAL_CPUS,
     NUMA_NODE,
+    ONLY_NODE,
+    SIBLINGS,
     Setting,
     Vote,
     as_given,
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
 
     from wellfed.model.cpuset import CpuSet
     from wellfed.model.machine import Machine, PciDevice, Sighting
+
+OWN_WORDS = (ONLY_NODE, SIBLINGS)
+"""What an earlier call concluded is concluded again, not believed."""
 
 DRIVER_NAMES = {"nvidia": "NVML", "amd": "KFD"}
 """Whose words a sighting is, where it brings no evidence text of its own."""
@@ -105,9 +111,10 @@ def _located_gpu(
     owners: dict[str, int],
 ) -> Gpu:
     """Weigh everything said of one GPU, and take its identity from the driver where that knows it."""
-    votes = _votes(setting, gpu.evidence, device, gpu.local_cpus)
-    if sighting is not None:
-        votes += _driver_votes(setting, sighting)
+    drivers = _driver_votes(setting, sighting) if sighting is not None else []
+    again = {vote.evidence.source for vote in drivers}
+    given = [evidence for evidence in gpu.evidence if evidence.source not in again]
+    votes = _votes(setting, given, device, gpu.local_cpus) + drivers
     place = _weigh(setting, votes, device)
     named = sighting or gpu
     return replace(
@@ -134,6 +141,8 @@ def _votes(
     left: list[Evidence] = []
     numa_words = cpus_words = None
     for evidence in given:
+        if evidence.source in OWN_WORDS:
+            continue
         if device is not None and "numa_node" in evidence.source:
             numa_words = evidence
         elif device is not None and "local_cpu" in evidence.source:
@@ -147,7 +156,9 @@ def _votes(
             votes.append(by_numa_node(setting, device.numa_node, numa_words))
         by_cpus = by_local_cpus(setting, local_cpus, cpus_words)
         votes += [by_cpus] if by_cpus is not None else []
-    votes += [as_given(setting, evidence, DESCRIBED) for evidence in left]
+    for evidence in left:
+        beside = device is not None and evidence.source.startswith("PCI ")
+        votes.append(as_given(setting, evidence, BESIDE if beside else DESCRIBED))
     if device is None and local_cpus is not None and not any(v.node is not None for v in votes):
         by_cpus = by_local_cpus(setting, local_cpus, Evidence("local CPUs", str(local_cpus)))
         votes += [by_cpus] if by_cpus is not None else []

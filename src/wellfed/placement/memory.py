@@ -10,7 +10,6 @@ from __future__ import annotations
 from wellfed.model.cpuset import EMPTY, NodeSet
 from wellfed.model.errors import PlacementError, UsageError
 from wellfed.model.placement import MEMORY_MODES, MemoryPolicy
-from wellfed.model.units import format_bytes
 from wellfed.placement.distances import nearest
 
 TYPE_CHECKING = False
@@ -57,6 +56,8 @@ def refuse_hard_bind(machine: Machine, nodes: NodeSet, wanted_bytes: int | None)
     What can be had is MemFree + Inactive(file) of the nodes. What is wanted is the estimate, else the smallest
     ``memory.max``: with neither, nobody knows, and only nodes without known memory are refused.
     """
+    from wellfed.model.units import format_bytes
+
     found = [machine.node(node) for node in nodes]
     sizes = [node.available_bytes for node in found if node is not None]
     if not sizes or any(size is None for size in sizes) or len(sizes) != len(nodes):

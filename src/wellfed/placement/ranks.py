@@ -109,8 +109,8 @@ def expand_tasks(text: str) -> tuple[int, ...]:
     """Read Slurm's tasks per node: ``2(x3),1`` is 2, 2, 2 and 1."""
     counts: list[int] = []
     for part in text.split(","):
-        number, _, times = part.strip().partition("(x")
-        repeats = times.removesuffix(")") if times else "1"
+        number, bracket, times = part.strip().partition("(x")
+        repeats = times.removesuffix(")") if bracket and times.endswith(")") else bracket or "1"
         if not _is_number(number) or not _is_number(repeats) or int(repeats) > 100_000:
             raise UsageError(
                 f"{text!r} is not Slurm's list of tasks per node, such as 2(x3),1", remedy=SAY_SIZE

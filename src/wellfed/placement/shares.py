@@ -110,7 +110,7 @@ def _seats(count: int, parts: Sequence[Part]) -> list[int]:
     for _ in range(count):
         best = max(
             (index for index, part in enumerate(parts) if seats[index] < len(part.cores)),
-            key=lambda index: (len(parts[index].cores) / (seats[index] + 1), -index),
+            key=lambda index: (len(parts[index].cores) / (seats[index] + 1), -seats[index], -index),
         )
         seats[best] += 1
     return seats

@@ -151,7 +151,9 @@ def direct_node(setting: Setting, device: PciDevice) -> int | None:
 
 def only_node(setting: Setting) -> Vote | None:
     """Where one node has all CPUs, every device is beside it."""
-    if len(setting.cpu_nodes) != 1 or any(not node.cpus_recorded for node in setting.machine.nodes):
+    machine = setting.machine
+    unsure = not machine.all_nodes_known or any(not node.cpus_recorded for node in machine.nodes)
+    if unsure or len(setting.cpu_nodes) != 1:
         return None
     node = setting.cpu_nodes.first
     return Vote(Evidence(ONLY_NODE, f"no other node has CPUs than {node}", node), LOCAL_CPUS)

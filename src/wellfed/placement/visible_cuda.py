@@ -2,7 +2,7 @@
 
 ``CUDA_VISIBLE_DEVICES`` is read as the driver reads it. The CUDA Programming Guide ("CUDA Environment Variables")
 describes the list, prefixes of UUIDs, and that everything after an invalid entry is ignored. What it leaves open was
-asked of the driver itself (CUDA 13.0 on one H200, 102 values, cuInit and cuDeviceGetCount after each):
+asked of the driver itself (CUDA 13.0 on one H200, some hundred values, cuInit and cuDeviceGetCount after each):
 
 - a number is read by strtoul in base 10 and cut to 32 bits: ``" 0"``, ``+0``, ``-0``, ``0abc`` and ``4294967296`` are
   device 0, ``08`` is device 8, ``abc`` and an empty entry are invalid;
@@ -74,8 +74,8 @@ def shown_gpus(machine: Machine) -> tuple[list[Gpu], list[str]]:
     """
     every = [gpu for gpu in machine.gpus if gpu.vendor == "nvidia"]
     shown = [gpu for gpu in every if gpu.accessible is not False]
-    if all(gpu.accessible is None for gpu in every) and any(gpu.uuid for gpu in every):
-        shown = [gpu for gpu in every if gpu.uuid]
+    if all(gpu.accessible is None for gpu in shown) and any(gpu.uuid for gpu in shown):
+        shown = [gpu for gpu in shown if gpu.uuid]
     if len(shown) == len(every):
         return shown, []
     hidden = [gpu for gpu in every if gpu not in shown]
@@ -223,7 +223,7 @@ def _by_legacy_mig(token: str, gpus: Sequence[Gpu]) -> Entry:
     for each in parent.mig:
         if (each.gpu_instance, each.compute_instance) == numbers:
             return Entry(parent, each.uuid)
-    if any(each.gpu_instance is not None for each in parent.mig):
+    if any(each.gpu_instance is not None for gpu in gpus for each in gpu.mig):
         return Entry(None, note=f"{VARIABLE}: GPU {parent.index} has no MIG slice {instances}")
     return Entry(parent, token.strip(WHITE))
 

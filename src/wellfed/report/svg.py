@@ -59,8 +59,12 @@ def wrapped(text: str, room: float, size: float) -> list[str]:
 
 def escaped(text: str) -> str:
     """Write a text as XML; what XML 1.0 cannot hold becomes U+FFFD."""
-    plain = "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in text)
-    return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+    plain = "".join(
+        letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in text
+    )
+    return (
+        plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+    )
 
 
 class Drawing:
@@ -69,13 +73,17 @@ class Drawing:
     def __init__(self) -> None:
         self.shapes: list[str] = []
 
-    def box(self, x: float, y: float, wide: float, high: float, style: str, *, round_: float = 6) -> None:
+    def box(
+        self, x: float, y: float, wide: float, high: float, style: str, *, round_: float = 6
+    ) -> None:
         """Draw a rounded rectangle."""
         self.shapes.append(
             f'<rect class="{style}" x="{_n(x)}" y="{_n(y)}" width="{_n(wide)}" height="{_n(high)}" rx="{_n(round_)}"/>'
         )
 
-    def tint(self, x: float, y: float, wide: float, high: float, style: str, opacity: float) -> None:
+    def tint(
+        self, x: float, y: float, wide: float, high: float, style: str, opacity: float
+    ) -> None:
         """Draw a rectangle that lets the page shine through."""
         self.shapes.append(
             f'<rect class="{style}" fill-opacity="{opacity:.2f}" x="{_n(x)}" y="{_n(y)}" width="{_n(wide)}"'
@@ -129,7 +137,9 @@ class Drawing:
             self.shapes.append(f'<path class="{style}" d="{path}"/>')
 
 
-def document(drawing: Drawing, wide: float, high: float, *, title: str, description: str, style: str) -> str:
+def document(
+    drawing: Drawing, wide: float, high: float, *, title: str, description: str, style: str
+) -> str:
     """Write the whole file: title and description first, for those who cannot see it."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_n(wide)}" height="{_n(high)}"'

@@ -47,7 +47,9 @@ def flowed(blocks: Sequence[Block], *, wide: float, gap: float) -> Block:
     return stacked([_beside(row, gap) for row in rows], gap=gap)
 
 
-def framed(inside: Block, *, style: str, pad: float, top: float, wide: float | None = None) -> Block:
+def framed(
+    inside: Block, *, style: str, pad: float, top: float, wide: float | None = None
+) -> Block:
     """Draw a box around a block, with ``top`` left free above it for the box's own words."""
     own_wide = inside.wide + 2 * pad if wide is None else wide
     own_high = top + inside.high + pad

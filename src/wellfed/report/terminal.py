@@ -82,7 +82,8 @@ def terminal_of(stream: TextIO, environment: Mapping[str, str]) -> Terminal:
 def spans(*parts: str | Span | tuple[str, str]) -> tuple[Span, ...]:
     """Make spans of plain texts and of (text, style) pairs; empty texts fall out."""
     made = (
-        part if isinstance(part, Span) else Span(*part) if isinstance(part, tuple) else Span(part) for part in parts
+        part if isinstance(part, Span) else Span(*part) if isinstance(part, tuple) else Span(part)
+        for part in parts
     )
     return tuple(span for span in made if span.text)
 
@@ -93,7 +94,12 @@ def glued(text: str) -> str:
 
 
 def flow(
-    said: Iterable[Span], terminal: Terminal, *, first: str = "", rest: str | None = None, fill: bool = True
+    said: Iterable[Span],
+    terminal: Terminal,
+    *,
+    first: str = "",
+    rest: str | None = None,
+    fill: bool = True,
 ) -> list[str]:
     """Break styled words into lines of the terminal's width, the first and the later ones indented as given.
 
@@ -119,30 +125,35 @@ def flow(
             lines[-1], word = word[:cut], word[cut:]
             lines.append([])
     return [
-        _plain(first if number == 0 else rest, terminal) + _paint(line, terminal)
+        _stem(first if number == 0 else rest, terminal) + _paint(line, terminal)
         for number, line in enumerate(lines)
         if line or number == 0
     ]
 
 
-def columns(rows: Sequence[Sequence[Span]], terminal: Terminal, *, indent: str = "", gap: int = 2) -> list[str]:
-    """Set rows one below the other, each cell as wide as the widest of its column; the last column is flowed."""
+def columns(
+    rows: Sequence[Sequence[Span]], terminal: Terminal, *, indent: str = "", gap: int = 2
+) -> list[str]:
+    """Set rows one below the other, each cell as wide as the widest of its column.
+
+    As many columns as the shortest row has; what is left of a row flows in the last one.
+    """
     if not rows:
         return []
-    last = max(map(len, rows)) - 1
-    widths = [max((len(row[at].text) for row in rows if len(row) > at), default=0) for at in range(last)]
+    last = min(map(len, rows)) - 1
+    widths = [max(len(row[at].text) for row in rows) for at in range(last)]
     lines = []
     for row in rows:
         cells: list[Span] = []
         for cell, width in zip(row, widths, strict=False):
-            cells += [Span(glued(cell.text), cell.style), Span(NO_BREAK * (width - len(cell.text) + gap))]
-        head = "".join(cell.text for cell in cells)
-        hanging = indent + " " * len(head)
-        if len(row) > last:
-            cells.append(row[last])
+            cells += [
+                Span(glued(cell.text), cell.style),
+                Span(NO_BREAK * (width - len(cell.text) + gap)),
+            ]
+        hanging = indent + " " * (sum(widths) + gap * last)
         if len(hanging) > terminal.width // 2:
             hanging = indent + "  "
-        lines += flow(cells, terminal, first=indent, rest=hanging)
+        lines += flow([*cells, *row[last:]], terminal, first=indent, rest=hanging)
     return [line.rstrip() for line in lines]
 
 
@@ -171,6 +182,11 @@ def _letters(said: Iterable[Span]) -> list[tuple[str, str]]:
 
 def _printable(letter: str) -> str:
     return letter if letter.isprintable() or letter in NO_BREAK + " \n\t" else "\ufffd"
+
+
+def _stem(text: str, terminal: Terminal) -> str:
+    """Write what stands before a line; the twigs of a tree recede behind its words."""
+    return _plain(text, terminal) if text.isspace() else paint(text, "dim", terminal)
 
 
 def _words(said: Iterable[Span]) -> list[list[tuple[str, str]]]:

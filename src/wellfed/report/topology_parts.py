@@ -77,7 +77,13 @@ def packages(machine: Machine) -> tuple[Package, ...]:
 def packages_of(machine: Machine, node: NumaNode) -> tuple[int, ...]:
     """Return the packages that a node's CPUs are in."""
     return tuple(
-        sorted({cpu.package for cpu in machine.cpus if cpu.cpu in node.cpus and cpu.package is not None})
+        sorted(
+            {
+                cpu.package
+                for cpu in machine.cpus
+                if cpu.cpu in node.cpus and cpu.package is not None
+            }
+        )
     )
 
 
@@ -104,7 +110,10 @@ def say_l3(machine: Machine, cpus: CpuSet) -> str:
     sizes = sorted(len(machine.cores(group)) for group in l3_groups(machine, cpus))
     if not sizes:
         return ""
-    said = [f"{sizes.count(size)} × L3 of {plural(size, 'core')}" for size in sorted(set(sizes), reverse=True)]
+    said = [
+        f"{sizes.count(size)} × L3 of {plural(size, 'core')}"
+        for size in sorted(set(sizes), reverse=True)
+    ]
     return ", ".join(said) if sizes != [sizes[0]] else f"L3 of {plural(sizes[0], 'core')}"
 
 
@@ -133,7 +142,9 @@ def say_kind(machine: Machine, node: NumaNode) -> str:
     if node.hbm_of is not None:
         gpu = machine.gpu_at(node.hbm_of)
         return f"memory of GPU {gpu.index}" if gpu else f"memory of the GPU at {node.hbm_of}"
-    return {"memory-only": "memory only", "cpu-only": "CPUs only", "empty": "empty"}.get(node.kind, "")
+    return {"memory-only": "memory only", "cpu-only": "CPUs only", "empty": "empty"}.get(
+        node.kind, ""
+    )
 
 
 def say_hugepages(node: NumaNode) -> str:
@@ -148,16 +159,21 @@ def say_hugepages(node: NumaNode) -> str:
 def say_counts(machine: Machine) -> str:
     """Say in one line what the host has."""
     sockets = {cpu.package for cpu in machine.cpus if cpu.online and cpu.package is not None}
-    counted = (
-        (len(sockets), "package"),
-        (len(machine.nodes), "NUMA node"),
-        (len(machine.gpus), "GPU"),
-        (len(machine.nics), "NIC"),
-        (len(machine.nvmes), "NVMe disk"),
-    )
-    said = [plural(number, word) for number, word in counted if number]
-    if machine.online:
-        said.insert(min(len(said), 2), say_cores(machine, machine.online))
+    said = [
+        plural(number, word)
+        for number, word in ((len(sockets), "package"), (len(machine.nodes), "NUMA node"))
+        if number
+    ]
+    said += [say_cores(machine, machine.online)] if machine.online else []
+    said += [
+        plural(number, word)
+        for number, word in (
+            (len(machine.gpus), "GPU"),
+            (len(machine.nics), "NIC"),
+            (len(machine.nvmes), "NVMe disk"),
+        )
+        if number
+    ]
     if machine.cpus and not machine.gpus:
         said.append("no GPU")
     return " · ".join(said)
@@ -203,7 +219,9 @@ def branches(found: Sequence[Device], *, depth: int = 0) -> Branch:
     below: list[Branch] = []
     for bridge, those in by_bridge.items():
         # What hangs directly on one port is one card with several functions: it needs no line of its own.
-        one_card = bridge is not None and not is_root(bridge) and {d.parents[0] for d in those} == {bridge}
+        one_card = (
+            bridge is not None and not is_root(bridge) and {d.parents[0] for d in those} == {bridge}
+        )
         if len(those) == 1 or one_card:
             alone += those
             continue
@@ -273,6 +291,27 @@ def located_by(machine: Machine) -> tuple[tuple[CpuSet, tuple[str, ...]], ...]:
     return tuple((CpuSet(indices), sources) for sources, indices in groups.items())
 
 
+def notes(machine: Machine, placement: Placement | None) -> tuple[str, ...]:
+    """Gather contradictions, gaps, and what the plan has to say, each once; what the map itself shows is left out."""
+    lost = [gpu.pci_address for gpu in machine.gpus if gpu.cpu_node is None]
+    said = [
+        note
+        for note in (*machine.allowed.unknown, *machine.notes)
+        if not (lost and note.startswith("no source") and all(address in note for address in lost))
+    ]
+    said += [
+        gpu.disagreement
+        for gpu in machine.gpus
+        if gpu.disagreement and not any(gpu.disagreement in note for note in machine.notes)
+    ]
+    if placement is not None:
+        said += placement.notes
+        said += [
+            f"rank {rank.local_rank}: {note}" for rank in placement.ranks for note in rank.notes
+        ]
+    return tuple(dict.fromkeys(said))
+
+
 def nodes_word(nodes: CpuSet) -> str:
     """Say ``node 0``, ``nodes 0-1`` or ``no node``."""
     if not nodes:
@@ -328,7 +367,14 @@ def _nic(nic: Nic, tree: dict[str, PciDevice]) -> Device:
 def _nvme(disk: Nvme, tree: dict[str, PciDevice]) -> Device:
     pci = tree.get(disk.pci_address or "", PciDevice(""))
     return Device(
-        "NVMe", disk.name, "", disk.pci_address, pci.parents, _say_link(pci), disk.cpu_node, disk.evidence
+        "NVMe",
+        disk.name,
+        "",
+        disk.pci_address,
+        pci.parents,
+        _say_link(pci),
+        disk.cpu_node,
+        disk.evidence,
     )
 
 
@@ -343,4 +389,3 @@ def _say_link(pci: PciDevice) -> str:
         speed, most = link.speed_gigatransfers_per_second, link.max_speed_gigatransfers_per_second
         said.append(f"{speed:g} of {most:g} GT/s" if most and speed < most else f"{speed:g} GT/s")
     return " ".join(said)
-

@@ -9,6 +9,7 @@ from wellfed.report.topology_parts import (
     located_by,
     nodes_without_cpus,
     nodes_word,
+    notes,
     packages,
     plural,
     ranks_of,
@@ -105,8 +106,15 @@ def render(machine: Machine, placement: Placement | None = None) -> str:
     drawing = Drawing()
     drawing.box(0, 0, WIDE, high, "bg", round_=0)
     whole.draw(drawing, MARGIN, MARGIN)
-    title = f"Map of {machine.name}"
-    return document(drawing, WIDE, high, title=title, description=_description(machine, placement), style=_style())
+    title = f"Map of {_title(machine)}"
+    return document(
+        drawing,
+        WIDE,
+        high,
+        title=title,
+        description=_description(machine, placement),
+        style=_style(),
+    )
 
 
 def _style() -> str:
@@ -128,12 +136,20 @@ def _header(machine: Machine, placement: Placement | None) -> Block:
         lines.append(f"{plural(len(placement.ranks), 'rank')} under the policy {placement.policy}")
 
     def draw(drawing: Drawing, x: float, y: float) -> None:
-        used = drawing.words(x, y + 20, machine.name, "ink", INNER - 300, size=22, bold=True)
+        room = INNER - 300 if by_hand else INNER
+        used = drawing.words(x, y + 20, _title(machine), "ink", room, size=22, bold=True)
         drawing.words(x + used + 14, y + 20, by_hand, "alarm", INNER - used - 14, size=13)
         for number, line in enumerate(lines):
-            drawing.words(x, y + 44 + 20 * number, line, "ink" if number == 0 else "soft", INNER, size=13)
+            drawing.words(
+                x, y + 44 + 20 * number, line, "ink" if number == 0 else "soft", INNER, size=13
+            )
 
     return Block(INNER, 32 + 20 * len(lines), draw)
+
+
+def _title(machine: Machine) -> str:
+    """Call a recording by its own name: a picture is passed on, the folder it lay in is nobody's business."""
+    return machine.name.rstrip("/").rpartition("/")[2] or machine.name
 
 
 def _packages(machine: Machine, painter: Painter) -> Block:
@@ -162,10 +178,17 @@ def _package_row(row: Sequence[Package], columns: int, painter: Painter) -> Bloc
     between = sum((takes - 1) * GAP for takes in shown)
     spare = columns - sum(shown)
     card = (INNER - frame - between - spare * (2 * PAD + GAP + 2)) / columns
-    rows = [_rows([painter.node(node, card) for node in package.nodes], takes) for package, takes in zip(row, shown, strict=True)]
+    rows = [
+        _rows([painter.node(node, card) for node in package.nodes], takes)
+        for package, takes in zip(row, shown, strict=True)
+    ]
     tallest = max(sum(highs) + GAP * (len(highs) - 1) for highs in map(_heights, rows))
     blocks = [
-        _titled(_grid(cards, tallest), "" if package.package is None else f"Package {package.package}", style="package")
+        _titled(
+            _grid(cards, tallest),
+            "" if package.package is None else f"Package {package.package}",
+            style="package",
+        )
         for package, cards in zip(row, rows, strict=True)
     ]
     return flowed(blocks, wide=INNER + 1, gap=GAP + 2)
@@ -277,16 +300,30 @@ def _distances(machine: Machine) -> Block:
         for column, node in enumerate(nodes):
             centre = x + cell * (column + 2) - 8
             drawing.words(centre, y + 15, str(node.node), "soft", cell, size=12, anchor="end")
-            drawing.words(x + cell - 10, y + high * (column + 1) + 15, str(node.node), "soft", cell, size=12, anchor="end")
+            drawing.words(
+                x + cell - 10,
+                y + high * (column + 1) + 15,
+                str(node.node),
+                "soft",
+                cell,
+                size=12,
+                anchor="end",
+            )
             for row, other in enumerate(nodes):
                 value = other.distance_to(node.node)
                 heat = (value - 10) / (max(values[-1], 11) - 10) if value is not None else 0.0
                 left, top = x + cell * (column + 1), y + high * (row + 1)
-                drawing.tint(left + 1, top + 1, cell - 2, high - 2, "heat", 0.45 * min(max(heat, 0.0), 1.0))
+                drawing.tint(
+                    left + 1, top + 1, cell - 2, high - 2, "heat", 0.45 * min(max(heat, 0.0), 1.0)
+                )
                 text = "?" if value is None else str(value)
-                drawing.words(left + cell - 8, top + 15, text, "ink", cell - 6, size=12, anchor="end")
+                drawing.words(
+                    left + cell - 8, top + 15, text, "ink", cell - 6, size=12, anchor="end"
+                )
 
-    return _section("Distances (10 is local)", Block(cell * (len(nodes) + 1), high * (len(nodes) + 1), draw))
+    return _section(
+        "Distances (10 is local)", Block(cell * (len(nodes) + 1), high * (len(nodes) + 1), draw)
+    )
 
 
 def _plan(machine: Machine, placement: Placement | None) -> Block:
@@ -312,7 +349,9 @@ def _plan(machine: Machine, placement: Placement | None) -> Block:
     def draw(drawing: Drawing, x: float, y: float) -> None:
         for number, (row, rank) in enumerate(zip(rows, placement.ranks, strict=True)):
             left, line = x, y + 14 + 19 * number
-            drawing.box(left, line - 10, 10, 10, f"{say_local(rank.local)}-{'ab'[number % 2]}", round_=2)
+            drawing.box(
+                left, line - 10, 10, 10, f"{say_local(rank.local)}-{'ab'[number % 2]}", round_=2
+            )
             for at, (text, room) in enumerate(zip(row, rooms, strict=True)):
                 drawing.words(left + 16, line, text, "ink" if at < 2 else "soft", room - 8, size=12)
                 left += room
@@ -324,11 +363,18 @@ def _legend(machine: Machine, placement: Placement | None) -> Block:
     """Name the colours that this picture uses."""
     kinds = {device.kind for device in devices(machine)}
     entries = [("gpu", "GPU"), ("nic", "network card"), ("nvme", "NVMe disk")]
-    used = [entry for entry, kind in zip(entries, ("GPU", "NIC", "NVMe"), strict=True) if kind in kinds]
+    used = [
+        entry for entry, kind in zip(entries, ("GPU", "NIC", "NVMe"), strict=True) if kind in kinds
+    ]
     if placement is None:
         used.append(("core", "core"))
     else:
-        used += [("local-a", "core of a rank beside its GPU"), ("remote-a", "core of a rank far from its GPU")]
+        used += [
+            ("local-a", "core of a rank beside its GPU"),
+            ("remote-a", "core of a rank far from its GPU"),
+        ]
+        if any(rank.local is None for rank in placement.ranks):
+            used.append(("unknown-a", "core of a rank whose GPU may be anywhere"))
         used.append(("core", "core of no rank"))
     if machine.allowed.cpus != machine.online:
         used.append(("closed", "core closed to this process"))
@@ -362,12 +408,11 @@ def _words(machine: Machine, placement: Placement | None) -> Block:
         for indices, sources in located_by(machine)
         if sources
     ]
-    notes = list(dict.fromkeys((*machine.allowed.unknown, *machine.notes)))
-    if placement:
-        notes += placement.notes
-        notes += [f"rank {rank.local_rank}: {note}" for rank in placement.ranks for note in rank.notes]
     parts = []
-    for title, sentences, style in (("How that is known", known, "soft"), ("Notes", notes, "alarm")):
+    for title, sentences, style in (
+        ("How that is known", known, "soft"),
+        ("Notes", notes(machine, placement), "alarm"),
+    ):
         lines = [line for sentence in sentences for line in wrapped(sentence, INNER, 12)]
         if lines:
             parts.append(_section(title, _lines(lines, style, INNER)))

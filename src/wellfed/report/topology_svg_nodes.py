@@ -44,7 +44,10 @@ class Painter:
     """Draws the nodes and devices of one machine."""
 
     def __init__(
-        self, machine: Machine, ranks: Mapping[int, tuple[RankPlacement, ...]], placement: Placement | None
+        self,
+        machine: Machine,
+        ranks: Mapping[int, tuple[RankPlacement, ...]],
+        placement: Placement | None,
     ) -> None:
         self.machine = machine
         self.ranks = ranks
@@ -56,8 +59,11 @@ class Painter:
         room = wide - 2 * PAD
         parts = [self._title(node, room), self._cores(node, room)]
         tree = branches([device for device in self.devices if device.cpu_node == node.node])
+        gpus = [device for device in tree.devices if device.kind == "GPU"]
+        rest = [device for device in tree.devices if device.kind != "GPU"]
+        parts += [self._chip_grid(gpus, room)] if gpus else []
         parts += [self._branch_grid(tree, room)] if tree.branches else []
-        parts += [self._chip_grid(tree.devices, room)] if tree.devices else []
+        parts += [self._chip_grid(rest, room)] if rest else []
         inside = stacked([part for part in parts if part.high], gap=GAP)
 
         def draw(drawing: Drawing, x: float, y: float) -> None:
@@ -68,12 +74,18 @@ class Painter:
     def bare_node(self, node: NumaNode, wide: float) -> Block:
         """Draw a node without CPUs as a small card."""
         kind = say_kind(self.machine, node) or "no CPUs"
+        known = node.memory_bytes is not None
+        kind += "" if known else ", size not recorded"
 
         def draw(drawing: Drawing, x: float, y: float) -> None:
             drawing.box(x, y, wide, 52, "card")
-            used = drawing.words(x + PAD, y + 21, f"NUMA node {node.node}", "ink", wide - 2 * PAD, size=13, bold=True)
+            used = drawing.words(
+                x + PAD, y + 21, f"NUMA node {node.node}", "ink", wide - 2 * PAD, size=13, bold=True
+            )
             room = wide - 2 * PAD - used - 8
-            drawing.words(x + wide - PAD, y + 21, say_memory(node), "ink", room, size=13, anchor="end")
+            drawing.words(
+                x + wide - PAD, y + 21, say_memory(node), "ink", room, size=13, anchor="end"
+            )
             drawing.words(x + PAD, y + 40, kind, "soft", wide - 2 * PAD, size=12)
 
         return named(Block(wide, 52, draw), f"NUMA node {node.node}")
@@ -81,7 +93,9 @@ class Painter:
     def chips(self, found: Sequence[Device], wide: float) -> list[Block]:
         """Draw devices as chips of one width; many NICs or disks become one."""
         return [
-            self._gpu(each, wide) if isinstance(each, Device) and each.kind == "GPU" else _chip(each, wide)
+            self._gpu(each, wide)
+            if isinstance(each, Device) and each.kind == "GPU"
+            else _chip(each, wide)
             for each in gathered(found)
         ]
 
@@ -100,8 +114,12 @@ class Painter:
         lines += [(closed, "alarm")] if closed else []
 
         def draw(drawing: Drawing, x: float, y: float) -> None:
-            used = drawing.words(x, y + 13, f"NUMA node {node.node}", "ink", room, size=15, bold=True)
-            drawing.words(x + room, y + 13, say_memory(node), "ink", room - used - 8, size=13, anchor="end")
+            used = drawing.words(
+                x, y + 13, f"NUMA node {node.node}", "ink", room, size=15, bold=True
+            )
+            drawing.words(
+                x + room, y + 13, say_memory(node), "ink", room - used - 8, size=13, anchor="end"
+            )
             for number, (text, style) in enumerate(lines):
                 drawing.words(x, y + 32 + 17 * number, text, style, room, size=12)
 
@@ -141,7 +159,9 @@ class Painter:
                 # A hollow square is drawn half a pixel smaller on each side, so that its stroke stays inside.
                 inset = 0.5 if style == "closed" else 0.0
                 drawing.cells(
-                    [(x + left + inset, y + top + inset) for left, top in places], side - 2 * inset, style
+                    [(x + left + inset, y + top + inset) for left, top in places],
+                    side - 2 * inset,
+                    style,
                 )
 
         return named(Block(wide, high, draw), f"CPUs {cpus}")
@@ -188,11 +208,21 @@ class Painter:
                 right = _pill(drawing, rank, right, y + 7, x + 10 + used + 8)
             if not ranks:
                 room = wide - used - 28
-                drawing.words(x + wide - 10, y + 19, remark, "alarm" if "not " in remark else "soft", room, size=11, anchor="end")
+                drawing.words(
+                    x + wide - 10,
+                    y + 19,
+                    remark,
+                    "alarm" if "not " in remark else "soft",
+                    room,
+                    size=11,
+                    anchor="end",
+                )
             drawing.words(x + 10, y + 37, device.detail, "ink", wide - 20, size=12)
             drawing.words(x + 10, y + 53, _place(device), "soft", wide - 20, size=11, mono=True)
 
-        title = " · ".join(filter(None, (device.title, device.detail, device.address, device.link, remark)))
+        title = " · ".join(
+            filter(None, (device.title, device.detail, device.address, device.link, remark))
+        )
         return named(Block(wide, GPU_HIGH, draw), title)
 
 
@@ -224,7 +254,9 @@ def _pill(drawing: Drawing, rank: RankPlacement, right: float, top: float, least
     if right - wide < least:
         return right
     drawing.box(right - wide, top, wide, 17, f"{say_local(rank.local)}-a", round_=8.5)
-    drawing.words(right - wide / 2, top + 12.5, text, "pill", wide, size=11, anchor="middle", bold=True)
+    drawing.words(
+        right - wide / 2, top + 12.5, text, "pill", wide, size=11, anchor="middle", bold=True
+    )
     return right - wide - 4
 
 
@@ -242,7 +274,9 @@ def _chip(each: Device | Group, wide: float) -> Block:
     def draw(drawing: Drawing, x: float, y: float) -> None:
         drawing.box(x, y, wide, CHIP_HIGH, {"NIC": "nic", "NVMe": "nvme"}[kind])
         used = drawing.words(x + 10, y + 18, title, "ink", wide - 20, size=13, bold=True)
-        drawing.words(x + wide - 10, y + 18, detail, "soft", wide - used - 28, size=11, anchor="end")
+        drawing.words(
+            x + wide - 10, y + 18, detail, "soft", wide - used - 28, size=11, anchor="end"
+        )
         drawing.words(x + 10, y + 35, below, "soft", wide - 20, size=11, mono=True)
 
     return named(Block(wide, CHIP_HIGH, draw), " · ".join(filter(None, (title, detail, below))))

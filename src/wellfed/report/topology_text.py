@@ -15,6 +15,7 @@ from wellfed.report.topology_parts import (
     located_by,
     nodes_without_cpus,
     nodes_word,
+    notes,
     packages,
     packages_of,
     ranks_of,
@@ -33,10 +34,13 @@ from wellfed.report.topology_parts import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import TypeVar
 
     from wellfed.model.cpuset import CpuSet
     from wellfed.model.machine import Machine, NumaNode
     from wellfed.model.placement import Placement, RankPlacement
+
+    T = TypeVar("T")
 
 GAP = NO_BREAK + " "
 """Two columns between things, at which a line may end."""
@@ -66,7 +70,9 @@ def _header(machine: Machine, terminal: Terminal) -> list[str]:
         lines += flow(spans(_gluing(counts)), terminal, first=GAP)
     if machine.cpus:
         may = ", ".join(map(glued, say_allowed(machine)))
-        lines += flow(spans(("This process may use ", "dim"), may), terminal, first=GAP, rest=GAP * 2)
+        lines += flow(
+            spans(("This process may use ", "dim"), may), terminal, first=GAP, rest=GAP * 2
+        )
     return lines
 
 
@@ -134,7 +140,7 @@ class _Artist:
     def node(self, node: NumaNode, first: str, rest: str) -> list[_Row]:
         """Draw one node and everything on it."""
         tree = branches([device for device in self.devices if device.cpu_node == node.node])
-        children: list[object] = [*self._facts(node), *gathered(tree.devices), *tree.branches]
+        children: list[object] = [*self._facts(node), *_in_order(tree)]
         stem = "│  " if children else "   "
         rows = [_Row(first, rest + stem + GAP, self._title(node))]
         for child, twig, below in _twigs(children, rest):
@@ -188,8 +194,7 @@ class _Artist:
         address = branch.address or ""
         words = f"PCIe root {address[3:]}" if is_root(address) else f"PCIe switch {address}"
         rows = [_Row(first, rest, spans((words, "dim")))]
-        children: Sequence[object] = [*gathered(branch.devices), *branch.branches]
-        for child, twig, below in _twigs(children, rest):
+        for child, twig, below in _twigs(_in_order(branch), rest):
             rows += self._child(child, twig, below)
         return rows
 
@@ -204,11 +209,21 @@ class _Artist:
         for part in (
             *map(_rank, ranks),
             Span(device.detail),
-            *(Span(remark, "warn" if remark.startswith("not ") else "dim") for remark in device.remarks),
+            *(
+                Span(remark, "warn" if remark.startswith("not ") else "dim")
+                for remark in device.remarks
+            ),
         ):
             if part.text:
                 said += spans(GAP if said else "", (glued(part.text), part.style))
         return _Row(first, rest, tuple(said), cells)
+
+
+def _in_order(branch: Branch) -> list[object]:
+    """Give what hangs on a bridge: GPUs first, then further bridges, then everything else."""
+    found = gathered(branch.devices)
+    gpus = [each for each in found if each.kind == "GPU"]
+    return [*gpus, *branch.branches, *(each for each in found if each.kind != "GPU")]
 
 
 def _named(device: Device) -> str:
@@ -227,7 +242,7 @@ def _cpus(cpus: CpuSet, machine: Machine) -> tuple[Span, ...]:
     return spans((glued("CPUs " if len(cpus) > 1 else "CPU ") + str(cpus), style))
 
 
-def _twigs(children: Sequence[object], stem: str) -> Iterator[tuple[object, str, str]]:
+def _twigs(children: Sequence[T], stem: str) -> Iterator[tuple[T, str, str]]:
     """Give each child what to draw before its first and its later lines."""
     for number, child in enumerate(children):
         last = number == len(children) - 1
@@ -244,11 +259,13 @@ def _unplaced(machine: Machine, terminal: Terminal) -> list[str]:
     by_reason: dict[tuple[str, str], list[Device]] = {}
     for device in lost:
         by_reason.setdefault((device.kind, say_evidence(device)), []).append(device)
-    for child, first, rest in _twigs(list(by_reason.items()), ""):
-        (kind, reason), those = child  # type: ignore[misc]
+    for ((kind, reason), those), first, rest in _twigs(tuple(by_reason.items()), ""):
         names = ", ".join(glued(_full_title(device)) for device in those)
         lines += flow(
-            spans((names, STYLE_OF[kind]), GAP, (reason, "unknown")), terminal, first=first, rest=rest + GAP
+            spans((names, STYLE_OF[kind]), GAP, (reason, "unknown")),
+            terminal,
+            first=first,
+            rest=rest + GAP,
         )
     return lines
 
@@ -291,14 +308,21 @@ def _distances(machine: Machine, terminal: Terminal) -> list[str]:
     nodes = [node for node in machine.nodes if node.distances and node.kind != "empty"]
     if len(nodes) < 2:
         return []
-    lines = flow(spans(("Distances", "heading"), (" as the firmware reports them, 10 is local", "dim")), terminal)
+    lines = flow(
+        spans(("Distances", "heading"), (" as the firmware reports them, 10 is local", "dim")),
+        terminal,
+    )
     shown = [node.node for node in nodes]
     cell = max(len(str(value)) for node in nodes for pair in node.distances for value in pair) + 2
     if len(GAP) + cell * (len(nodes) + 1) > terminal.width:
         values = sorted({d for node in nodes for other, d in node.distances if other != node.node})
         words = f"{values[0]} to {values[-1]} between nodes; `--format json` has them all"
         return lines + flow(spans(words), terminal, first=GAP)
-    lines += flow(spans((GAP + " " * cell + "".join(f"{n:>{cell}}" for n in shown), "dim")), terminal, fill=False)
+    lines += flow(
+        spans((GAP + " " * cell + "".join(f"{n:>{cell}}" for n in shown), "dim")),
+        terminal,
+        fill=False,
+    )
     for node in nodes:
         row = [Span(f"{GAP}{node.node:>{cell}}", "dim")]
         for other in shown:
@@ -314,7 +338,11 @@ def _how_known(machine: Machine, terminal: Terminal) -> list[str]:
     lines: list[str] = []
     for indices, sources in located_by(machine):
         word = "GPU" if len(indices) == 1 else "GPUs"
-        said = spans((f"{word} {indices}", "gpu"), " placed by ", ", ".join(map(glued, sources)) or "nothing else")
+        said = spans(
+            (f"{word} {indices}", "gpu"),
+            " placed by ",
+            ", ".join(map(glued, sources)) or "nothing else",
+        )
         lines += flow(said, terminal, first=GAP, rest=GAP * 2)
     title = flow(spans(("How that is known", "heading")), terminal)
     return title + lines if lines else []
@@ -322,21 +350,9 @@ def _how_known(machine: Machine, terminal: Terminal) -> list[str]:
 
 def _notes(machine: Machine, terminal: Terminal, placement: Placement | None) -> list[str]:
     """List contradictions, gaps, and what the plan has to say."""
-    said = [gpu.disagreement for gpu in machine.gpus if gpu.disagreement]
-    said = [text for text in said if not any(text in note for note in machine.notes)]
-    said += [*machine.allowed.unknown, *(note for note in machine.notes if not _is_drawn(note, machine))]
-    if placement:
-        said += placement.notes
-        said += [f"rank {rank.local_rank}: {note}" for rank in placement.ranks for note in rank.notes]
     lines = [
         line
-        for note in dict.fromkeys(said)
+        for note in notes(machine, placement)
         for line in flow(spans(("- ", "warn"), note), terminal, first=GAP, rest=GAP * 2)
     ]
     return flow(spans(("Notes", "heading")), terminal) + lines if lines else []
-
-
-def _is_drawn(note: str, machine: Machine) -> bool:
-    """Say whether a note only repeats what stands under "NUMA node not known"."""
-    lost = [gpu.pci_address for gpu in machine.gpus if gpu.cpu_node is None]
-    return bool(lost) and note.startswith("no source") and all(address in note for address in lost)

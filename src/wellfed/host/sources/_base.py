@@ -20,6 +20,9 @@ MAX_DEPTH = 128
 MAX_ELEMENTS = 500_000
 """A host of 2048 CPUs with every device has some 50 000."""
 
+MAX_PROLOG = 2**20
+"""Characters before the first element; licences in comments are some kB."""
+
 GPU_VENDORS = {"10de": "nvidia", "1002": "amd", "8086": "intel"}
 """Those who make GPUs for computing, by PCI vendor (pci-ids.ucw.cz), in the order in which wellfed numbers them."""
 
@@ -102,24 +105,24 @@ def root_tag(text: str) -> str | None:
 
     Only declarations, comments and white space may stand before it, so an answer costs no parsing.
     """
-    at = 0
+    text = text[:MAX_PROLOG]
+    at, size = 0, len(text)
     while True:
-        at = len(text) - len(text[at:].lstrip("\ufeff \t\r\n")) if at < len(text) else at
+        while at < size and text[at] in "\ufeff \t\r\n":
+            at += 1
         if text.startswith("<!--", at):
-            end, mark = text.find("-->", at), 3
+            mark = "-->"
+        elif text.startswith("<!", at) and "[" in text[at : text.find(">", at)]:
+            mark = "]>"
         elif text.startswith(("<?", "<!"), at):
-            end, mark = text.find(">", at), 1
+            mark = ">"
         else:
             break
-        if end < 0:
+        at = text.find(mark, at) + len(mark)
+        if at < len(mark):
             return None
-        at = end + mark
-    if not text.startswith("<", at):
-        return None
-    for stop in range(at + 1, min(len(text), at + 80)):
-        if text[stop] in " \t\r\n/>":
-            return text[at + 1 : stop] or None
-    return None
+    name = text[at + 1 : at + 81].replace("/", " ").replace(">", " ").split(None, 1)
+    return name[0] if text.startswith("<", at) and name else None
 
 
 def parse_xml(text: str, name: str, *, remedy: str) -> Element:

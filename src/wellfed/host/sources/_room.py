@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from wellfed.host.sources._base import Source
     from wellfed.model.machine import Machine
 
-MAX_BYTES = 64 * 2**20
+MAX_BYTES = 16 * 2**20
 """hwloc writes 200 kB for 256 CPUs. Nothing that describes one host is a hundred times as large as the largest."""
 
 COMPRESSED = (
@@ -89,7 +89,7 @@ def _what(text: str) -> str:
     tag = root_tag(text)
     if tag:
         return f"XML of the kind <{tag[:40]}>"
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    first = next((line.strip() for line in text[:10_000].splitlines() if line.strip()), "")
     if not first:
         return "nothing"
     return f"a text that begins with {first if len(first) <= 60 else first[:57] + '...'!r}"

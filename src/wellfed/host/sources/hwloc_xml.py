@@ -62,7 +62,8 @@ def _machine(root: Element, top: Element, name: str) -> Machine:
     nodes = _nodes(root, top, pus, online)
     home = {cpu: node.node for node in nodes for cpu in node.cpus}
     devices = tuple(devices_below(top, None, (), online, name))
-    kinds = KINDS_3 if root.get("version", "1") >= "3" else KINDS_1_AND_2
+    is_old = root.get("version", "1").partition(".")[0] in ("1", "2")
+    kinds = KINDS_1_AND_2 if is_old else KINDS_3
     cpus = _cpus(root, top, pus, online, nodes)
     infos = {**read_infos(top), **read_infos(root)}
     permitted, mems = read_set(top, "allowed_cpuset"), read_set(top, "allowed_nodeset")

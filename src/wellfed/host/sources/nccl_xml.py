@@ -98,6 +98,7 @@ def read(text: str, name: str) -> Machine:
         nics=nics,
         architecture=next((arch for e in root.iter("cpu") if (arch := e.get("arch"))), None),
         notes=(*known.notes, *_notes(nodes, gpus, nics)),
+        all_nodes_known=False,
     )
 
 

@@ -17,17 +17,22 @@ if TYPE_CHECKING:
 REMEDY = "record it again on the host: nvidia-smi topo -m > FILE"
 
 # The header is underlined even into a pipe. Pasted into a report, the escape character gets lost.
-ESCAPES = re.compile(r"(?:\x1b|\\033|\\e|␛)?\[[0-9;]*m")
+ESCAPES = re.compile(r"(?:\x1b|\\033|\\e|␛)\[[0-9;]*[A-Za-z]|\[\d[\d;]*m")
 COLUMNS = re.compile(r"\bCPU +Affinity\b(?:\s+(NUMA +Affinity)\b)?(?:\s+(GPU +NUMA +ID)\b)?")
+HEADER_WORD = re.compile(r"(?:GPU\d{0,4}|NIC\d{1,4}|CPU|NUMA|Affinity|ID|[a-z]\w{0,30}_\w{1,30})$")
 GPU = re.compile(r"\bGPU(\d+)\b")
 LINKS = re.compile(r"(?:X|SYS|NODE|PHB|PXB|PIX|PSB|SOC|C2C|NV\d+)")
 """Words of the matrix, nearest last; SOC and PSB are those of drivers before 410."""
 LINK_CELL = re.compile(rf"(?:{LINKS.pattern})+$")
 """One word, or several where a wrapped terminal line was joined without a space: ``NODENODE``."""
+CELL = re.compile(rf"(?:(?:{LINKS.pattern})+|N/A|[\d,-]+)$")
+"""What the rest of a row that was wrapped consists of."""
 NEAR = (("PIX", "PSB"), ("PXB",), ("PHB",), ("NODE",))
 """Links inside one NUMA node, nearest first; SYS and SOC leave it, NV# and C2C say nothing of it."""
-LEGEND = re.compile(r"^\W*(NIC\d+): *(\S+)\s*$", re.MULTILINE)
-MAX_LINE = 100_000
+LEGEND = re.compile(r"^[ \t>|`]*(NIC\d+): *(\S+)[ \t\r]*$", re.MULTILINE)
+MAX_TEXT, MAX_LINE, MAX_WRAPPED, MAX_ROWS, MAX_HEADERS = 4 * 2**20, 10_000, 40, 1000, 100
+"""A matrix of 16 GPUs and 40 NICs is 40 kB in 57 lines. What stands around it may be a log; what goes on for
+longer than this is none of nvidia-smi's, and is not searched."""
 UNKNOWN_ALLOWED = (
     "nvidia-smi shows the CPUs of the cpuset that it ran in; "
     "what another process may use, and which nodes, is not in its text"
@@ -95,6 +100,7 @@ def read(text: str, name: str) -> Machine:
         gpus=tuple(_gpu(index, have.get(index), homes.get(index)) for index in sorted(named)),
         nics=_nics(table, rows, homes, dict(LEGEND.findall(text))),
         notes=(*known.notes, *_notes(table, rows, homes, named - set(have))),
+        all_nodes_known=False,
     )
 
 
@@ -229,33 +235,43 @@ def _notes(
 
 def _table(text: str) -> Table | None:
     """Find the header: labels of the link columns, the columns after them, and the lines below."""
-    lines = [line.rstrip() for line in ESCAPES.sub("", text).splitlines()]
+    lines = [line.rstrip() for line in ESCAPES.sub("", text[:MAX_TEXT]).splitlines()]
+    tried = 0
     for at, line in enumerate(lines):
         first = GPU.search(line) if len(line) < MAX_LINE else None
-        joined, used = _with_columns(lines, at) if first else ("", 0)
+        if first is None or not _is_header(line[first.start() :]):
+            continue
+        tried += 1
+        if tried > MAX_HEADERS:
+            break
+        joined, used = _with_columns(lines, at)
         match = COLUMNS.search(joined)
-        if first is None or match is None:
+        if match is None:
             continue
         # pdsh and clush write the host's name before every line.
         host = re.match(r"\s*\S+:\s", line[: first.start()])
-        below = [each.removeprefix(host[0] if host else "") for each in lines[at + used :]]
+        prefix = host[0] if host else ""
+        below = [each.removeprefix(prefix) for each in lines[at + used : at + used + MAX_ROWS]]
         labels = tuple(joined[first.start() : match.start()].split())
         columns = ("CPU", *("NUMA",) * bool(match[1]), *("ID",) * bool(match[2]))
         if any(GPU.match(_label(each, labels) or "") for each in below):
-            return Table(
-                joined.removeprefix(host[0] if host else ""), labels, columns, tuple(below)
-            )
+            return Table(joined.removeprefix(prefix), labels, columns, tuple(below))
     return None
 
 
+def _is_header(line: str) -> bool:
+    words = line.split()
+    return bool(words) and all(HEADER_WORD.match(word) for word in words)
+
+
 def _with_columns(lines: Sequence[str], at: int) -> tuple[str, int]:
-    """Join a header that a terminal wrapped: up to three more lines, until the last columns appear."""
-    for used in (1, 2, 3, 4):
-        for glue in (" ", ""):
-            joined = glue.join([lines[at], *(line.lstrip() for line in lines[at + 1 : at + used])])
-            if COLUMNS.search(joined):
-                return joined, used
-    return "", 1
+    """Join a header that was wrapped between words; return it and the number of its lines."""
+    used = 1
+    while used < MAX_WRAPPED and at + used < len(lines) and len(lines[at + used]) < MAX_LINE:
+        if not _is_header(lines[at + used]):
+            break
+        used += 1
+    return " ".join([lines[at], *(line.lstrip() for line in lines[at + 1 : at + used])]), used
 
 
 def _label(line: str, labels: Sequence[str]) -> str | None:
@@ -277,7 +293,7 @@ def _rows(table: Table, name: str) -> list[Row]:
         label = begins or label
         if begins:
             pieces[begins] = [line]
-        elif label and line.strip():
+        elif label and line.strip() and all(CELL.match(word) for word in line.split()):
             pieces[label].append(line.lstrip())
     grids = {each: _grid(lines, each, table) for each, lines in pieces.items() if GPU.match(each)}
     whole = {grid.starts[1] for grid in grids.values() if len(grid.starts) > len(table.columns)}
@@ -287,17 +303,13 @@ def _rows(table: Table, name: str) -> list[Row]:
 
 def _grid(lines: Sequence[str], label: str, table: Table) -> Grid:
     """Cut by tabs where there is a tab for every link, else by white space."""
-    num_links, grid = len(table.labels), Grid((), ())
-    for glue in (" ", "")[: len(lines)]:
-        line = glue.join(lines)
-        cells = [cell.strip() for cell in line[line.index(label) + len(label) :].split("\t")][1:]
-        if len(cells) >= num_links and all(LINK_CELL.match(cell) for cell in cells[:num_links]):
-            cpu, *rest = cells[num_links:] or [""]
-            return Grid(tuple(cells[:num_links]), (cpu, *filter(None, rest)), by_tabs=True)
-        grid = _by_spaces(line.expandtabs(8), label, num_links, aligned=len(lines) == 1)
-        if len(grid.links) == num_links and grid.cells:
-            break
-    return grid
+    line, num_links = " ".join(lines), len(table.labels)
+    cells = [cell.strip() for cell in line[line.index(label) + len(label) :].split("\t")][1:]
+    if len(cells) >= num_links and all(LINK_CELL.match(cell) for cell in cells[:num_links]):
+        cpu, *rest = cells[num_links:] or [""]
+        return Grid(tuple(cells[:num_links]), (cpu, *filter(None, rest)), by_tabs=True)
+    line = line.expandtabs(8)
+    return _by_spaces(line, label, num_links, aligned=len(lines) == 1 and "  " in line.strip())
 
 
 def _by_spaces(line: str, label: str, num_links: int, *, aligned: bool) -> Grid:

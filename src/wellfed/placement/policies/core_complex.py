@@ -8,8 +8,8 @@ whole cores. Where the kernel shows no L3, clusters (shared L2) are the groups, 
 from __future__ import annotations
 
 from wellfed.model.cpuset import CpuSet
-from wellfed.placement.policies._base import Ground, Policy, Seat
 from wellfed.placement.own_cores import give_own
+from wellfed.placement.policies._base import Ground, Policy, Seat
 from wellfed.placement.shares import Part, whole
 
 TYPE_CHECKING = False

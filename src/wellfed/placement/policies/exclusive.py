@@ -7,8 +7,8 @@ given to nobody, because hyper-threads of one core slow each other down.
 
 from __future__ import annotations
 
-from wellfed.placement.policies._base import Ground, Policy, Seat
 from wellfed.placement.own_cores import give_own
+from wellfed.placement.policies._base import Ground, Policy, Seat
 from wellfed.placement.shares import Part
 
 TYPE_CHECKING = False

@@ -26,18 +26,18 @@ def give(ground: Ground, seats: tuple[Seat, ...]) -> dict[int, CpuSet]:
 
 def _of(ground: Ground, seat: Seat) -> CpuSet:
     if seat.home is None:
-        return _unless_empty(ground.open - ground.taken, ground.open, ground)
-    here = ground.machine.cpus_of(seat.home) & ground.open
-    return _unless_empty(here - ground.taken, here, ground)
+        return _some(ground.open, ground)
+    here = _some(ground.machine.cpus_of(seat.home) & ground.open, ground)
+    return (here - ground.taken) or here
 
 
-def _unless_empty(preferred: CpuSet, otherwise: CpuSet, ground: Ground) -> CpuSet:
-    if not otherwise:
+def _some(cpus: CpuSet, ground: Ground) -> CpuSet:
+    if not cpus:
         raise PlacementError(
             f"nothing is left beside the GPU: CPUs {ground.reserved} are reserved",
             remedy="reserve fewer CPUs",
         )
-    return preferred or otherwise
+    return cpus
 
 
 POLICY = Policy("node", "shares all CPUs of the GPU's NUMA node among its ranks", give)

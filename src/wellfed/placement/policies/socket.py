@@ -37,7 +37,7 @@ def _of(ground: Ground, seat: Seat, packages: dict[int, int | None]) -> CpuSet:
             f"nothing is left on the GPU's socket: CPUs {ground.reserved} are reserved",
             remedy="reserve fewer CPUs",
         )
-    return (whole - ground.taken) or whole
+    return whole if seat.home is None else (whole - ground.taken) or whole
 
 
 POLICY = Policy("socket", "shares all CPUs of the GPU's processor package among its ranks", give)

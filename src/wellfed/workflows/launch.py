@@ -1,0 +1,322 @@
+"""How does a command line become one bound process, or all ranks of this host?
+
+The order is: find the command, bind, ask the kernel what holds, say it, become the command. A parent stays only where
+something is left to do afterwards; `launch_ranks` is that part.
+"""
+
+from __future__ import annotations
+
+import os
+
+from wellfed.host.launch import become, environment_at_start, find_command
+from wellfed.host.limits import Limits, apply_limits
+from wellfed.model.binding import Binding
+from wellfed.model.cpuset import EMPTY
+from wellfed.model.environment import EnvironmentChange, changed
+from wellfed.model.errors import PlacementError, UsageError
+from wellfed.model.value import Value, replace
+from wellfed.placement.environment import LaunchSettings, rank_environment
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Protocol
+
+    from wellfed.model.binding import Repair
+    from wellfed.model.placement import RankPlacement
+    from wellfed.workflows.plan import Plan
+else:
+    Protocol = object
+
+MARKER = "WELLFED_JOB"
+"""By it the ranks of one job are known to other jobs, which leave them their CPUs (`host.processes.MARKER`)."""
+
+ROLES = "WELLFED_ROLES"
+"""CPUs of each role for the job to use: ``main:0-3;loader:4-13``."""
+
+AFTER_THE_START = "pages are sampled after the command has started: --verify SECONDS"
+
+
+class Settings(Value):
+    """What was asked of a launch besides where its ranks go."""
+
+    malloc: str = "none"
+    nic_variables: bool = False
+    one_visible: bool = False
+    keep: tuple[str, ...] = ()
+    """Variables to leave as they are."""
+    num_threads: int | None = None
+    limits: Limits = Limits()
+    scheduler: str | None = None
+    nice: int | None = None
+    cpu_latency_microseconds: int | None = None
+    isolate: bool = False
+    memory_limit_bytes: int | None = None
+    """Of each rank, with ``isolate``."""
+    verify_seconds: float | None = None
+    watch: bool = False
+    watch_interval_seconds: float = 5.0
+    grace_seconds: float = 10.0
+    log_folder: str | None = None
+    strict: bool = False
+
+
+class RankStart(Value):
+    """One rank as it will be started."""
+
+    placement: RankPlacement
+    environment: Mapping[str, str]
+    changes: tuple[EnvironmentChange, ...]
+
+
+class RankEnd(Value):
+    """What is known of one rank at the end."""
+
+    start: RankStart
+    binding: Binding | None = None
+    """Before the command began."""
+    verified: Binding | None = None
+    """While the command ran, None where it was not looked at."""
+    num_drifts: int = 0
+    """Threads that were given their mask again."""
+    allocator: str | None = None
+    """Library whose ``malloc`` the process calls, None where it was not looked at or has its own."""
+    exit_code: int | None = None
+    cgroup: str | None = None
+
+
+class Outcome(Value):
+    """A launch, as far as it is known; a process that becomes its command knows no more than its binding."""
+
+    plan: Plan
+    command: tuple[str, ...]
+    ranks: tuple[RankEnd, ...]
+    notes: tuple[str, ...] = ()
+    exit_code: int | None = None
+    seconds: float | None = None
+
+
+class Narrator(Protocol):
+    """Whoever tells a person what happens; nothing of it may be written where the job writes."""
+
+    def planned(self, plan: Plan, ranks: tuple[RankStart, ...]) -> None:
+        """Tell the plan before anything is done."""
+
+    def bound(self, plan: Plan, rank: RankStart, binding: Binding) -> None:
+        """Tell what the kernel confirmed for one rank."""
+
+    def say(self, sentence: str) -> None:
+        """Tell what a person may want to know."""
+
+    def warn(self, sentence: str) -> None:
+        """Tell what a person should know."""
+
+    def verified(self, bindings: tuple[Binding, ...]) -> None:
+        """Tell what holds while the command runs."""
+
+    def repaired(self, repair: Repair) -> None:
+        """Tell what had drifted."""
+
+    def report(self, outcome: Outcome) -> None:
+        """Write what is known in the end."""
+
+
+def launch(plan: Plan, command: tuple[str, ...], settings: Settings, narrator: Narrator) -> int:
+    """Become the command, or start the ranks and return the job's exit code: its own, or 128 plus the signal.
+
+    LaunchError 126 or 127 where the command cannot be executed or found; any other WellfedError means that nothing
+    was started.
+    """
+    _check(plan, command, settings)
+    environment = environment_at_start()
+    path = find_command(command[0], environment)
+    ranks = prepare_ranks(plan, path, environment, settings)
+    if settings.strict:
+        for rank in ranks:
+            _refuse_remote(plan, rank.placement)
+    narrator.planned(plan, ranks)
+    if stays(plan, settings):
+        from wellfed.workflows.launch_ranks import launch_ranks
+
+        return launch_ranks(plan, path, command, ranks, settings, narrator)
+    only = ranks[0]
+    if settings.cpu_latency_microseconds is not None:
+        limit_latency_of_host(settings.cpu_latency_microseconds, narrator)
+    binding = bind_rank(only, settings)
+    if settings.strict:
+        refuse_unbound(binding)
+    narrator.bound(plan, only, binding)
+    narrator.report(Outcome(plan, command, (RankEnd(only, binding),)))
+    become(path, command, only.environment)
+
+
+def stays(plan: Plan, settings: Settings) -> bool:
+    """Say whether a parent is needed after the command has started."""
+    return (
+        plan.starts_ranks
+        or settings.verify_seconds is not None
+        or settings.watch
+        or settings.isolate
+        or (settings.cpu_latency_microseconds is not None and bool(plan.own.cpus))
+    )
+
+
+def prepare_ranks(
+    plan: Plan, path: str, environment: Mapping[str, str], settings: Settings
+) -> tuple[RankStart, ...]:
+    """Work out the environment of every rank that is started here: all of them, or this one."""
+    placements = plan.placement.ranks if plan.starts_ranks else (plan.own,)
+    port = None
+    if plan.starts_ranks and "MASTER_PORT" not in environment:
+        from wellfed.host.port import free_port
+
+        port = free_port()
+    library = None
+    if settings.malloc != "none":
+        from wellfed.host.allocator import find_allocator
+
+        library = find_allocator(settings.malloc, path, environment)
+    launched = _launch_settings(plan, settings, port)
+    return tuple(
+        _prepare_rank(plan, each, environment, launched, settings, library) for each in placements
+    )
+
+
+def explain_ranks(plan: Plan, settings: Settings) -> tuple[RankStart, ...]:
+    """Work out what every rank of the plan would get, without looking for a port or an allocator's library."""
+    launched = _launch_settings(plan, settings, None)
+    return tuple(
+        _prepare_rank(plan, each, plan.environment, launched, settings, None)
+        for each in plan.placement.ranks
+    )
+
+
+def bind_rank(rank: RankStart, settings: Settings) -> Binding:
+    """Give this process its priority, limits, CPUs and memory policy, and return what the kernel confirms.
+
+    Pages are left out: those of this interpreter end with it.
+    """
+    if settings.scheduler is not None or settings.nice is not None:
+        from wellfed.host.scheduling import apply_scheduling
+
+        apply_scheduling(settings.scheduler, settings.nice)
+    apply_limits(settings.limits)
+    placement = rank.placement
+    if not placement.cpus and placement.memory.mode == "none":
+        # Nothing to bind: what that would cost (ctypes, looking through /proc) is saved.
+        return Binding(
+            pid=os.getpid(),
+            local_rank=placement.local_rank,
+            bound=False,
+            planned_cpus=EMPTY,
+            cpus=None,
+            planned_memory="none",
+            memory=None,
+            notes=placement.notes,
+        )
+    from wellfed.workflows.bind import bind_as_planned
+
+    found = bind_as_planned(placement)
+    return replace(found, pages=(), pages_local=None, pages_unknown=AFTER_THE_START)
+
+
+def refuse_unbound(binding: Binding) -> None:
+    """Raise BindingError where the kernel did not confirm everything that was planned."""
+    if not binding.bound:
+        from wellfed.workflows.bind import not_bound
+
+        raise not_bound(binding)
+
+
+def limit_latency_of_host(microseconds: int, narrator: Narrator) -> None:
+    """Hold the wake-up latency of all CPUs down until the job ends, and say that others feel it."""
+    from wellfed.host.latency import WHOLE_HOST, limit_host
+
+    limit_host(microseconds)
+    narrator.warn(
+        f"--cpu-latency holds for every CPU of this host while the job runs ({WHOLE_HOST}): others pay for it in power"
+    )
+
+
+def _launch_settings(plan: Plan, settings: Settings, port: int | None) -> LaunchSettings:
+    return LaunchSettings(
+        starts_ranks=plan.starts_ranks,
+        master_port=port,
+        one_visible=settings.one_visible,
+        gpus=plan.chosen_gpus,
+        nic_variables=settings.nic_variables,
+        keep=settings.keep,
+    )
+
+
+def _prepare_rank(
+    plan: Plan,
+    rank: RankPlacement,
+    environment: Mapping[str, str],
+    launched: LaunchSettings,
+    settings: Settings,
+    library: str | None,
+) -> RankStart:
+    if settings.num_threads is not None:
+        rank = replace(rank, num_threads=settings.num_threads)
+    changes = rank_environment(
+        rank, plan.job, environment, machine=plan.machine, visible=plan.visible, settings=launched
+    )
+    if library is not None:
+        from wellfed.placement.malloc import malloc_environment
+
+        num_threads = _num_loader_threads(rank)
+        changes += malloc_environment(settings.malloc, library, num_threads, environment)
+    if rank.cpus and MARKER not in environment:
+        mark, reason = str(os.getpid()), "by it other jobs leave this one its CPUs"
+        changes += (EnvironmentChange(MARKER, mark, None, reason),)
+    if rank.roles:
+        text = ";".join(f"{role}:{cpus}" for role, cpus in rank.roles)
+        reason = "CPUs of each role, for the job to use"
+        changes += (EnvironmentChange(ROLES, text, environment.get(ROLES), reason),)
+    changes = tuple(_kept(each) if each.name in settings.keep else each for each in changes)
+    return RankStart(rank, changed(environment, changes), changes)
+
+
+def _kept(change: EnvironmentChange) -> EnvironmentChange:
+    """Leave a variable as it is because a person asked for that."""
+    if change.kept:
+        return change
+    return EnvironmentChange(
+        change.name, change.before, change.before, f"kept as you asked: {change.reason}"
+    )
+
+
+def _num_loader_threads(rank: RankPlacement) -> int:
+    """Count the threads that decode: the loader's CPUs where roles are split, else those of all work."""
+    roles = dict(rank.roles)
+    return len(roles["loader"]) if "loader" in roles else rank.num_threads
+
+
+def _check(plan: Plan, command: tuple[str, ...], settings: Settings) -> None:
+    if not command:
+        raise UsageError(
+            "no command was given",
+            remedy="write it after --, as in: wellfed run -- python train.py",
+        )
+    if settings.log_folder is not None and not plan.starts_ranks:
+        raise UsageError(
+            "--log-dir was given, and one process writes where it always does",
+            remedy="add --per-gpu or --ranks N, or redirect the output: > job.log 2>&1",
+        )
+    if settings.memory_limit_bytes is not None and not settings.isolate:
+        raise UsageError(
+            "--memory-limit was given without --isolate, whose cgroup it limits",
+            remedy="add --isolate",
+        )
+
+
+def _refuse_remote(plan: Plan, rank: RankPlacement) -> None:
+    """Refuse, under --strict, what cannot be beside its GPU."""
+    if rank.local is True:
+        return
+    why = "; ".join((*rank.notes, *plan.placement.notes)) or "where its GPU is cannot be known"
+    raise PlacementError(
+        f"--strict: rank {rank.local_rank} would not be beside its GPU: {why}",
+        remedy="look at `wellfed run --explain -v`, or leave --strict out",
+    )
