@@ -468,6 +468,45 @@ def test_shares_by_gpu_do_not_depend_on_who_has_which():
     assert seen == host.online
 
 
+@pytest.mark.parametrize(("job", "text"), [
+    (Job(4, 1, launcher="slurm", gpus_per_rank=2), "2,3"),
+    (Job(2, 1, launcher="slurm", gpus_per_rank=2), "2,3"),
+    (ranks(4, 1), "2,3"),
+    (ranks(4, 1, launcher="flux"), "2,3"),
+])  # fmt: skip
+def test_a_rank_may_have_several_gpus_of_its_own(job, text):
+    """Two GPUs a task: the rank is beside both and has the shares of both, half of its node's cores."""
+    host = dgx_h100()
+    visible = visible_devices(host, {"CUDA_VISIBLE_DEVICES": text})
+
+    rank = plan(host, job, visible, Wishes(policy="exclusive")).ranks[0]
+
+    assert rank.local_rank == 1
+    assert len(rank.gpus) == 2
+    assert str(rank.cpus) == "28-55,140-167"
+    assert rank.num_threads == 28
+
+
+def test_ranks_that_share_visible_gpus_take_turns():
+    """Sixteen MPI ranks on four visible GPUs of eight: rank i uses GPU i mod 4, and every rank plans all of them."""
+    host = dgx_h100()
+    visible = visible_devices(host, {"CUDA_VISIBLE_DEVICES": "0,1,4,5"})
+
+    found = plan(host, Job(16, 3, launcher="openmpi"), visible, Wishes(policy="exclusive"))
+
+    assert len(found.ranks) == 16
+    assert found.ranks[6].gpus == (host.gpus[4].pci_address,)
+
+
+def test_tasks_with_gpus_each_and_a_whole_list_take_blocks():
+    """--gpus-per-task 4 without narrowing: task 1 uses the second four."""
+    host = dgx_h100()
+
+    found = plan(host, Job(2, 1, launcher="slurm", gpus_per_rank=4), everything(host), Wishes())
+
+    assert cpus(found) == ["0-55,112-167", "56-111,168-223"]
+
+
 def test_more_ranks_than_gpus_of_their_own_cannot_be_split():
     """Nine ranks with one visible GPU each on eight GPUs: which ones share is not guessed."""
     host = dgx_h100()

@@ -306,6 +306,19 @@ def test_ranks_without_a_job_variable_go_by_their_process_group():
     assert not first.is_same_job(job_named({"PMI_RANK": "0"}, 51))
 
 
+def test_two_launches_in_one_script_are_two_jobs():
+    """`wellfed run a & wellfed run b &` share a process group; the first one's marker makes it another job."""
+    first = job_named({MARKER: "a"}, 50)
+    second = job_named({}, 50)
+
+    assert not second.is_same_job(first)
+    assert not first.is_same_job(job_named({MARKER: "b"}, 50))
+    assert first.is_same_job(job_named({MARKER: "a"}, 51))
+    assert job_named({"PMI_RANK": "1"}, 50).is_same_job(
+        job_named({"PMI_RANK": "0", MARKER: "x"}, 50)
+    )
+
+
 def test_live_processes_of_another_job_are_seen():
     """A real process with a marker and a mask of its own takes that CPU from its neighbour, not from its parent."""
     cpu, _ = kit.two_cpus()

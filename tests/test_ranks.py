@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wellfed.model.errors import UsageError
-from wellfed.placement.ranks import expand_tasks, job_from
+from wellfed.placement.ranks import LAUNCHERS, expand_tasks, job_from
 
 TORCHRUN = {
     "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "8", "RANK": "11", "WORLD_SIZE": "16", "GROUP_RANK": "1",
@@ -157,3 +159,34 @@ def test_a_damaged_list_of_tasks_is_refused(text):
     """Damaged or hostile lists are no list."""
     with pytest.raises(UsageError):
         expand_tasks(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("2", 2), ("a100:4", 4), ("", None), ("all", None), ("0", None)]
+)
+def test_slurm_says_how_many_gpus_a_task_has(text, wanted):
+    """--gpus-per-task, with or without the type of GPU."""
+    assert job_from(SRUN | {"SLURM_GPUS_PER_TASK": text}).gpus_per_rank == wanted
+
+
+NAMES = sorted({name for launcher in LAUNCHERS for field in ("local_rank", "local_size", "rank", "size") for name in getattr(launcher, field)}
+               | {"SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID", "SLURM_STEP_ID", "FLUX_JOB_NNODES", "JAX_PROCESS_ID",
+                  "JAX_LOCAL_DEVICE_IDS", "JAX_NUM_PROCESSES"})  # fmt: skip
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(NAMES),
+        st.one_of(st.integers(-1, 9).map(str), st.text(max_size=5)),
+        max_size=8,
+    )
+)
+def test_any_environment_is_a_job_or_none_or_refused(environment):
+    """Whatever launchers left behind: a rank inside its job, no rank, or a UsageError."""
+    try:
+        job = job_from(environment)
+    except UsageError as refusal:
+        assert refusal.remedy
+        return
+
+    assert job is None or 0 <= job.local_rank < job.num_local_ranks

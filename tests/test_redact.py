@@ -177,6 +177,17 @@ KNOWN = collect([GPU], hosts=["gpu-a17"], people=["alice"])
             "36 35 0:31 /hidden/hidden /mnt/hidden rw shared:1 - nfs hidden rw,vers=3\n"
             "24 23 0:22 /docker/x /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
         ),
+        (
+            "/proc/swaps",
+            "Filename\tType\n/dev/dm-1 partition 8 0 -2\n/home/alice/swap file 8 0 -3\n",
+            "Filename\tType\n/dev/dm-1 partition 8 0 -2\n/hidden file 8 0 -3\n",
+        ),
+        (
+            "/etc/nccl.conf",
+            "# by alice\nNCCL_IB_HCA=mlx5_0\nNCCL_TOPO_FILE=/home/alice/t.xml\n",
+            "# hidden\nNCCL_IB_HCA=mlx5_0\nNCCL_TOPO_FILE=/hidden\n",
+        ),
+        ("/etc/hosts", "10.0.0.1 gpu-a17\n", "hidden\n"),
         ("/sys/devices/system/node/node0/cpulist", "0-3\n", "0-3\n"),
     ],
 )

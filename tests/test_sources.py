@@ -788,6 +788,25 @@ def test_depth_and_number_of_elements_are_bounded(machine_of, monkeypatch):
         machine_of("<topology>" + "<object/>" * 2000 + "</topology>")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("GPU0 CPU Affinity\n" * 200_000, id="headers only"),
+        pytest.param("GPU0 " * 1_000_000 + "CPU Affinity\nGPU0 X 0\n", id="one endless line"),
+        pytest.param(
+            "GPU0 " + "a_b" * 3000 + " CPU Affinity\nGPU0 X 0\n", id="a name of many names"
+        ),
+        pytest.param("<!DOCTYPE a>" * 300_000, id="endless prolog"),
+        pytest.param("\tGPU0\tCPU Affinity\nGPU0\t X \t" + "0 " * 1_000_000, id="endless row"),
+    ],
+)
+@pytest.mark.timeout(20)
+def test_no_text_keeps_the_reader_busy(machine_of, text):
+    """Texts made to be searched forever are refused in the time that their size takes."""
+    with pytest.raises(WellfedError):
+        machine_of(text)
+
+
 def test_a_huge_file_is_not_read(tmp_path, monkeypatch):
     """No more than the limit is ever read."""
     monkeypatch.setattr(_room, "MAX_BYTES", 1 << 20)

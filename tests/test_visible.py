@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.machines import device, gpu, machine, mig, uuid
 from wellfed.model.machine import Machine
@@ -64,9 +66,7 @@ def test_a_list_shows_what_the_driver_shows(text):
     assert len(found.gpus) == DRIVER_SAYS[text]
 
 
-@pytest.mark.parametrize(
-    "text", ["MIG-GPU-§/0/0", "MIG-GPU-§/1/0", "MIG-GPU-§", "MIG-0", "MIG-"]
-)
+@pytest.mark.parametrize("text", ["MIG-GPU-§/0/0", "MIG-GPU-§/1/0", "MIG-GPU-§", "MIG-0", "MIG-"])
 def test_a_gpu_that_is_not_cut_has_no_slices(text):
     """The driver shows nothing for a slice of a GPU that is not in MIG mode, by whatever form."""
     gpus = [gpu(0, 0, uuid=f"GPU-{DIGITS}"), gpu(1, 0, uuid=uuid(1), mig=(mig(FIRST, 1, 0),))]
@@ -433,3 +433,35 @@ def test_uuids_are_read_by_digits(text, wanted):
 def test_rocr_numbers_are_read_in_base_0(text, wanted):
     """Hexadecimal, octal, decimal, and nothing after."""
     assert parse_base_0(text) == wanted
+
+
+@given(st.text(max_size=60), st.sampled_from(["nvidia", "amd", "intel"]))
+def test_any_text_has_an_answer(text, vendor):
+    """No text in a variable is an error, and none shows a GPU that is not there, or one twice."""
+    host = eight(vendor=vendor)
+    variables = (
+        "CUDA_VISIBLE_DEVICES",
+        "ROCR_VISIBLE_DEVICES",
+        "HIP_VISIBLE_DEVICES",
+        "ZE_AFFINITY_MASK",
+        "SLURM_JOB_GPUS",
+    )
+
+    found = visible_devices(host, dict.fromkeys(variables, text), vendor)
+
+    assert set(found.gpus) <= {each.pci_address for each in host.gpus}
+    assert len(set(found.gpus)) == len(found.gpus)
+
+
+@given(st.lists(st.integers(-1, 9), min_size=1, max_size=6))
+def test_lists_of_numbers_follow_the_programming_guide(numbers):
+    """The valid beginning of the list, in its order; nothing where it repeats itself."""
+    valid = []
+    for number in numbers:
+        if not 0 <= number < 8:
+            break
+        valid.append(number)
+
+    found = seen(eight(), CUDA_VISIBLE_DEVICES=",".join(map(str, numbers)))
+
+    assert found == (valid if len(set(valid)) == len(valid) else [])

@@ -23,6 +23,7 @@ XZ_MEMORY_BYTES = 256 << 20
 """``xz -9`` wants 65 MiB to unpack; a header may claim 4 GiB."""
 ZSTD_WINDOW_LOG = 27
 """128 MiB, as much as ``zstd`` itself unpacks without ``--long`` (lib/zstd.h, ZSTD_WINDOWLOG_LIMIT_DEFAULT)."""
+ZSTD_LEVEL = 10
 MAX_STREAMS = 20_000
 """Streams one after the other, as pbzip2 and bgzip write them: 512 MiB in blocks of 64 KiB are 8192."""
 
@@ -245,8 +246,11 @@ def _zstd_packer() -> Callable[[bytes], bytes]:
     except ImportError:
         pass
     else:
-        pack: Callable[[bytes], bytes] = zstd.compress
-        return pack
+        wanted = {
+            zstd.CompressionParameter.compression_level: ZSTD_LEVEL,
+            zstd.CompressionParameter.checksum_flag: 1,
+        }
+        return lambda content: bytes(zstd.compress(content, options=wanted))
     try:
         import zstandard
     except ImportError:
@@ -254,4 +258,4 @@ def _zstd_packer() -> Callable[[bytes], bytes]:
             "this Python cannot compress by zstd",
             remedy="pip install 'wellfed[zstd]', or choose a name that ends in .tar.xz",
         ) from None
-    return zstandard.ZstdCompressor(level=10, write_checksum=True).compress
+    return zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_checksum=True).compress

@@ -54,7 +54,7 @@ JOB_VARIABLES = (
 )
 """What all ranks of a job have in common and other jobs on the host have not."""
 
-GPU_FILES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/renderD")
+GPU_FILES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/render")
 
 
 class Stat(Value):
@@ -78,12 +78,14 @@ class JobMark(Value):
     """Value of WELLFED_JOB."""
     shared: str
     """What its launcher gave all ranks, else its process group."""
+    ranked: bool
+    """Whether a launcher made it a rank."""
 
     def is_same_job(self, other: JobMark) -> bool:
-        """Compare; the marker may be missing on one side, because ranks look at each other while they start."""
-        return self.shared == other.shared or (
-            self.marker is not None and self.marker == other.marker
-        )
+        """Compare; among ranks the marker may be missing on one side, because they look at each other while they start."""
+        if self.marker is not None and self.marker == other.marker:
+            return True
+        return self.shared == other.shared and (self.ranked or self.marker == other.marker)
 
     def __str__(self) -> str:
         """Name it for a sentence."""
@@ -238,9 +240,10 @@ def job_named(environment: Mapping[str, str], group: int) -> JobMark:
     """Return by what the job of a process with this environment and process group is known."""
     marker = environment.get(MARKER) or None
     shared = [f"{name}={environment[name]}" for name in JOB_VARIABLES if name in environment]
-    if shared and any(name in environment for name in RANK_VARIABLES):
-        return JobMark(marker, " ".join(shared))
-    return JobMark(marker, f"process group {group}")
+    ranked = any(name in environment for name in RANK_VARIABLES)
+    if shared and ranked:
+        return JobMark(marker, " ".join(shared), ranked)
+    return JobMark(marker, f"{'ranks of ' if ranked else ''}process group {group}", ranked)
 
 
 def holds_gpu(pid: int, *, tree: HostTree | None = None) -> bool:

@@ -18,6 +18,12 @@ from wellfed.host.identifiers import (
 )
 from wellfed.host.probes import launch_environment
 from wellfed.host.recorded_tree import RecordedTree
+from wellfed.host.redact_mounts import (
+    HIDDEN,
+    without_mount_names,
+    without_mountinfo_names,
+    without_swap_names,
+)
 from wellfed.model.value import Value
 
 TYPE_CHECKING = False
@@ -26,17 +32,16 @@ if TYPE_CHECKING:
 
     from wellfed.model.tree import Reading
 
-HIDDEN = "hidden"
-
 SECRET_FILES = frozenset(
     (
         "serial", "serial_number", "product_serial", "board_serial", "chassis_serial", "product_uuid", "uuid",
         "board_asset_tag", "chassis_asset_tag", "wwid", "wwn", "nguid", "eui", "subsysnqn", "hostnqn", "hostid",
         "phys_port_id", "phys_switch_id", "node_desc", "hostname", "domainname", "machine-id", "boot_id", "environ",
-        "ifalias", "vpd", "vpd_pg80", "vpd_pg83", "DMI", "hosts", "passwd", "group", "resolv.conf", "fstab",
+        "ifalias", "vpd", "vpd_pg80", "vpd_pg83", "DMI",
     )
 )  # fmt: skip
 """Files that hold nothing but serial numbers and names."""
+SECRET_PLACES = ("/etc/hosts", "/etc/passwd", "/etc/group", "/etc/resolv.conf", "/etc/fstab")
 NETWORK_TABLES = frozenset(
     (
         "arp", "fib_trie", "if_inet6", "ipv6_route", "raw", "raw6", "route", "tcp", "tcp6", "udp", "udp6", "unix",
@@ -64,39 +69,6 @@ NVML_FIELD = re.compile(
     r"(\"\w*(?:[Uu]uid|[Ss]erial\w*|[Gg]uid)\": )(\"[^\"\n]*\"|\[[^\]\n]*\]|-?\d+)"
 )
 """Fields of answers that have several: ``"chassisSerialNumber": "…"`` of nvmlDeviceGetPlatformInfo."""
-
-MOUNT_WORDS = frozenset(
-    (
-        "proc", "sys", "dev", "run", "tmp", "var", "lib", "lib64", "log", "cache", "home", "mnt", "media", "opt",
-        "usr", "local", "share", "boot", "efi", "etc", "srv", "data", "scratch", "nvme", "raid", "work", "workspace",
-        "shared", "root", "bin", "sbin", "shm", "user", "lock", "docker", "containerd", "kubelet", "pods", "volumes",
-        "overlay2", "merged", "cgroup", "cgroup2", "secrets", "kubernetes.io", "serviceaccount", "nvidia", "nfs",
-        "lustre", "gpfs", "beegfs", "weka", "models", "datasets", "checkpoints", "dataset", "checkpoint", "ssd",
-    )
-)  # fmt: skip
-"""Parts of a mount point that name nobody."""
-KERNEL_SOURCE = re.compile(r"/dev/(?:nvme|sd|vd|xvd|md|dm-|loop|zram|pmem|ram|fuse|root)[\w-]*")
-SOURCE_WORDS = frozenset(
-    (
-        "none", "udev", "shm", "overlay", "rootfs", "systemd-1", "sunrpc", "cgroup", "cgroup2", "tmpfs", "devtmpfs",
-        "hugetlbfs", "mqueue", "devpts", "proc", "sysfs", "bpf", "tracefs", "debugfs", "securityfs", "configfs",
-        "pstore", "efivarfs", "fusectl", "binfmt_misc", "nsfs", "hugepages",
-    )
-)  # fmt: skip
-NAMING_OPTIONS = frozenset(
-    (
-        "username",
-        "user",
-        "domain",
-        "secret",
-        "credentials",
-        "cred",
-        "mds_namespace",
-        "fsname",
-        "servern",
-    )
-)
-CGROUP_TYPES = ("cgroup", "cgroup2", "cpuset")
 
 SYSTEM_PATH = re.compile(r"/(?:usr|lib|lib64|bin|dev|sys|proc)(?:/|$)")
 PATH = re.compile(r"(?<![\w.])/[^\s:;,=\"']+")
@@ -212,6 +184,8 @@ def _is_private(path: str, name: str) -> bool:
     """Say whether a file holds the arguments of a process, or addresses."""
     if name == "cmdline":
         return path != "/proc/cmdline"
+    if path in SECRET_PLACES:
+        return True
     return name in NETWORK_TABLES and "/net/" in path and path.startswith("/proc/")
 
 
@@ -246,63 +220,18 @@ def _kernel_parameter(word: str) -> str:
     return word if plain and not KERNEL_SECRET.fullmatch(name) else f"{name}={HIDDEN}"
 
 
-def _mounts(text: str, _: Identifiers) -> str:
-    return "\n".join(map(_mount, text.split("\n")))
-
-
-def _mount(line: str) -> str:
-    """``source point type options 0 0``; a source may be a server, a disk or a pool with a name."""
-    fields = line.split(" ")
-    if len(fields) < 4:
-        return line
-    kind = fields[2]
-    fields[0] = _mount_source(fields[0], kind)
-    fields[1] = fields[1] if kind in CGROUP_TYPES else _mount_point(fields[1])
-    fields[3] = _mount_options(fields[3], kind)
-    return " ".join(fields)
-
-
-def _mountinfo(text: str, _: Identifiers) -> str:
-    return "\n".join(map(_mountinfo_line, text.split("\n")))
-
-
-def _mountinfo_line(line: str) -> str:
-    """``36 35 98:0 root point options optional… - type source options`` (proc_pid_mountinfo(5))."""
-    fields = line.split(" ")
-    if "-" not in fields[6:-2]:
-        return line
-    dash = fields.index("-", 6)
-    kind = fields[dash + 1]
-    if kind not in CGROUP_TYPES:
-        fields[3], fields[4] = _mount_point(fields[3]), _mount_point(fields[4])
-    fields[dash + 2] = _mount_source(fields[dash + 2], kind)
-    fields[-1] = _mount_options(fields[-1], kind)
-    return " ".join(fields)
-
-
-def _mount_source(source: str, kind: str) -> str:
-    kept = source == kind or source in SOURCE_WORDS or KERNEL_SOURCE.fullmatch(source)
-    return source if kept else HIDDEN
-
-
-def _mount_point(path: str) -> str:
-    """``/home/alice/data`` becomes ``/home/hidden/data``; below /proc, /sys and /dev everything is the kernel's."""
-    if not path.startswith("/") or path.startswith(("/proc/", "/sys/", "/dev/")):
-        return path
-    return "/".join(
-        step if step in MOUNT_WORDS or step == "" or step.isdigit() else HIDDEN
-        for step in path.split("/")
-    )
-
-
-def _mount_options(options: str, kind: str) -> str:
-    return ",".join(_mount_option(option, kind) for option in options.split(","))
-
-
-def _mount_option(option: str, kind: str) -> str:
-    name, equals, value = option.partition("=")
-    names_somebody = name in NAMING_OPTIONS or "/" in value or "@" in value
-    return f"{name}={HIDDEN}" if equals and names_somebody and kind not in CGROUP_TYPES else option
+def _settings(text: str, known: Identifiers) -> str:
+    """``/etc/nccl.conf``: variables, one a line, and what somebody thought of them."""
+    lines = []
+    for line in text.split("\n"):
+        name, equals, value = line.partition("=")
+        comment = line.lstrip().startswith("#")
+        lines.append(
+            f"{name}={_variable(name, value, known)}"
+            if equals and not comment
+            else "# hidden" * comment
+        )
+    return "\n".join(lines)
 
 
 def _environment(text: str, known: Identifiers) -> str:
@@ -338,8 +267,10 @@ _RULES: dict[str, Callable[[str, Identifiers], str]] = {
     "/proc/version": _release,
     "/proc/sys/kernel/osrelease": _release,
     "/proc/cmdline": _kernel_parameters,
-    "mounts": _mounts,
-    "mountinfo": _mountinfo,
+    "/proc/swaps": without_swap_names,
+    "/etc/nccl.conf": _settings,
+    "mounts": without_mount_names,
+    "mountinfo": without_mountinfo_names,
 }
 """Path or name of a file -> what else is done to it."""
 

@@ -21,6 +21,8 @@ class Job(Value):
     """Positions among the visible GPUs that this rank uses, where the launcher names them (JAX), else empty."""
     notes: tuple[str, ...] = ()
     """What a person should know: variables of another launcher that were not believed."""
+    gpus_per_rank: int | None = None
+    """How many GPUs the launcher gives each rank, where it says so (SLURM_GPUS_PER_TASK)."""
 
 
 class VisibleDevices(Value):

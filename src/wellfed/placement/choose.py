@@ -22,9 +22,9 @@ class Seats(Value):
     """The ranks that can be planned, and the GPUs of each."""
 
     gpus: tuple[tuple[int, tuple[str, ...]], ...]
-    """(rank, PCI addresses; the first is its own). Under ``by_device`` the rank is a position among ``devices``."""
-    own: int | None = None
-    """With ``by_device``: which of them is this process."""
+    """(rank, PCI addresses; the first is its own). Under ``by_device`` the number of a device instead of a rank."""
+    own: tuple[int, ...] = ()
+    """With ``by_device``: which of them are this process's."""
     by_device: bool = False
     """Only this rank's GPU is visible: each GPU or MIG slice of the host has a seat, whoever uses it."""
     notes: tuple[str, ...] = ()
@@ -44,12 +44,13 @@ def seats_of(machine: Machine, job: Job | None, visible: VisibleDevices, wishes:
     if job is None or (count == 1 and job.launcher not in ("torchrun", "jax") and not job.devices):
         return _all_visible(visible)
     if job.devices:
-        return _by_launcher(job, entries)
-    among_others = job.local_rank is not None and (count > 1 or job.launcher == "jax")
-    if among_others and _sees_one_of_several(machine, visible):
+        return _in_blocks(job, entries, len(job.devices))
+    if _is_own_list(machine, job, visible):
         return _only_own(machine, job, visible)
     if job.launcher == "jax" and count == 1:
         return _all_visible(visible)
+    if job.gpus_per_rank is not None and len(entries) == count * job.gpus_per_rank:
+        return _in_blocks(job, entries, job.gpus_per_rank)
     return _in_turn(count, entries)
 
 
@@ -120,14 +121,20 @@ def _all_visible(visible: VisibleDevices) -> Seats:
     return Seats(((0, tuple(dict.fromkeys(mine))),))
 
 
-def _sees_one_of_several(machine: Machine, visible: VisibleDevices) -> bool:
-    """Say whether this process sees one of several GPUs because each rank was given its own.
+def _is_own_list(machine: Machine, job: Job, visible: VisibleDevices) -> bool:
+    """Say whether the visible GPUs are this rank's alone, because each rank was given its own.
 
     Ray, ``srun --gpus-per-task`` and ``--one-visible`` narrow the list for each rank: LOCAL_RANK=5 beside
-    CUDA_VISIBLE_DEVICES=5 means GPU 5, not the sixth of one (NovaSky-AI/SkyRL#1936).
+    CUDA_VISIBLE_DEVICES=5 means GPU 5, not the sixth of one (NovaSky-AI/SkyRL#1936). Fewer GPUs than ranks are each
+    rank's own under torchrun and Flux too, whose ranks never share: cuda:LOCAL_RANK has to exist.
     """
-    host = [gpu for gpu in machine.gpus if gpu.vendor == visible.vendor]
-    return len(visible.gpus) == 1 and _slots(host) > 1
+    host = _slots(gpu for gpu in machine.gpus if gpu.vendor == visible.vendor)
+    seen, count = len(visible.gpus), job.num_local_ranks
+    if job.local_rank is None or seen >= host or (count == 1 and job.launcher != "jax"):
+        return False
+    if seen == 1 or job.gpus_per_rank == seen:
+        return True
+    return job.launcher in ("torchrun", "flux") and seen < count <= host // seen
 
 
 def _slots(gpus: Iterable[Gpu]) -> int:
@@ -137,29 +144,32 @@ def _slots(gpus: Iterable[Gpu]) -> int:
 def _only_own(machine: Machine, job: Job, visible: VisibleDevices) -> Seats:
     """Seat the host's devices instead of the job's ranks, because the GPUs of other ranks cannot be seen from here.
 
-    Every rank then computes the same shares, whichever GPU it has, and takes the one of its own GPU.
+    Every rank then computes the same shares, whichever GPUs it has, and takes those of its own.
     """
-    own, uuid = visible.gpus[0], (visible.mig_uuids[:1] or (None,))[0]
     seats: list[tuple[int, tuple[str, ...]]] = []
-    mine = None
+    slots: dict[tuple[str, str | None], int] = {}
     for gpu in machine.gpus:
-        if gpu.vendor != visible.vendor:
-            continue
-        parts: list[str | None] = [each.uuid for each in gpu.mig]
-        for part in parts or [None]:
-            if gpu.pci_address == own and (mine is None or part == uuid):
-                mine = len(seats)
-            seats.append((len(seats), (gpu.pci_address,)))
-    note = (
-        f"one GPU is visible to rank {job.local_rank} of {job.num_local_ranks}: it is taken for its own, and every GPU of"
-        " this host for the GPU of one rank"
+        if gpu.vendor == visible.vendor:
+            parts: list[str | None] = [each.uuid for each in gpu.mig]
+            for part in parts or [None]:
+                slots.setdefault((gpu.pci_address, None), len(seats))
+                slots.setdefault((gpu.pci_address, part), len(seats))
+                seats.append((len(seats), (gpu.pci_address,)))
+    uuids = visible.mig_uuids or (None,) * len(visible.gpus)
+    own = tuple(
+        slots.get((address, uuid), slots[address, None])
+        for address, uuid in zip(visible.gpus, uuids, strict=True)
     )
-    return Seats(tuple(seats), own=mine, by_device=True, notes=(note,))
+    gpus = "one GPU is" if len(own) == 1 else f"{len(own)} GPUs are"
+    note = (
+        f"{gpus} visible to rank {job.local_rank} of {job.num_local_ranks}: taken for its own, and every other GPU of"
+        " this host for another rank's"
+    )
+    return Seats(tuple(seats), own=own, by_device=True, notes=(note,))
 
 
-def _by_launcher(job: Job, entries: tuple[str, ...]) -> Seats:
-    """Give each rank as many GPUs as this one was told to use, rank after rank."""
-    width = len(job.devices)
+def _in_blocks(job: Job, entries: tuple[str, ...], width: int) -> Seats:
+    """Give each rank as many GPUs as the launcher says, rank after rank."""
     if job.num_local_ranks * width > len(entries):
         raise GpuError(
             f"{job.source}: {job.num_local_ranks} ranks with {width} GPUs each need more than the {len(entries)} visible",

@@ -29,6 +29,7 @@ from wellfed.placement.testimony import (
     direct_node,
     only_node,
 )
+from wellfed.placement.visible import VENDORS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ def _with_sighted(machine: Machine, seen: dict[str, Sighting]) -> Machine:
     ]
     gpus = machine.gpus
     if added:
-        ordered = sorted((*gpus, *added), key=lambda gpu: _pci_order(gpu.pci_address))
+        ordered = sorted((*gpus, *added), key=_gpu_order)
         gpus = tuple(replace(gpu, index=index) for index, gpu in enumerate(ordered))
     asked = {sighting.vendor for sighting in seen.values()}
     return replace(
@@ -344,10 +345,12 @@ def _direct_nodes(setting: Setting) -> NodeSet:
     return found
 
 
-def _pci_order(address: str) -> tuple[tuple[int, ...], str]:
-    """Sort addresses as numbers: domain, bus, device, function. What is no address comes last, as text."""
+def _gpu_order(gpu: Gpu) -> tuple[int, tuple[int, ...], str]:
+    """Sort as the machine lists GPUs: by vendor, then by address as numbers; what is no address comes last, as text."""
+    vendor = VENDORS.index(gpu.vendor) if gpu.vendor in VENDORS else len(VENDORS)
+    address = gpu.pci_address
     try:
         numbers = [int(part, 16) for part in address.replace(".", ":").split(":")]
     except ValueError:
-        return (1 << 64,), address
-    return tuple(numbers), address
+        return vendor, (1 << 64,), address
+    return vendor, tuple(numbers), address

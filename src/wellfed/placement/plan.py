@@ -9,7 +9,7 @@ from __future__ import annotations
 from wellfed.model.cpuset import EMPTY, CpuSet, NodeSet, union
 from wellfed.model.errors import PlacementError, UsageError
 from wellfed.model.placement import MEMORY_MODES, SMT_MODES, MemoryPolicy, Placement, RankPlacement
-from wellfed.model.value import Value, replace
+from wellfed.model.value import Value
 from wellfed.placement.choose import seats_of
 from wellfed.placement.distances import nearest, nodes_of
 from wellfed.placement.memory import choose_memory, refuse_hard_bind
@@ -54,19 +54,20 @@ def plan(machine: Machine, job: Job | None, visible: VisibleDevices, wishes: Wis
     ground = _ground(machine, wishes)
     _check(job, wishes, ground)
     seats = seats_of(machine, job, visible, wishes)
-    if seats.by_device and policy.own and job is not None:
-        _check_devices(job, len(seats.gpus))
     homes = {rank: _home(machine, ground.allowed, gpus) for rank, gpus in seats.gpus}
+    if seats.by_device and policy.own and job is not None:
+        _check_devices(job, len(seats.own), len(homes))
     cpus = _cpus(policy, ground, homes, job, wishes)
     threads = _threads_by_rank(machine, cpus, ground, job)
-    own = seats.own if seats.by_device else None
-    chosen = {own: homes[own]} if own is not None else homes
+    if seats.by_device and job is not None and job.local_rank is not None:
+        own, mine = job.local_rank, dict.fromkeys(seats.own)
+        homes = {own: _home(machine, ground.allowed, tuple(dict.fromkeys(visible.gpus)))}
+        cpus = {own: union(cpus[device] for device in mine)}
+        threads = {own: sum(threads[device] for device in mine)}
     ranks = [
         _rank_placement(machine, policy, wishes, rank, home, cpus[rank], threads[rank])
-        for rank, home in chosen.items()
+        for rank, home in homes.items()
     ]
-    if own is not None and job is not None and job.local_rank is not None:
-        ranks = [replace(ranks[0], local_rank=job.local_rank)]
     if wishes.memory == "bind":
         _check_binds(machine, ranks, wishes)
     notes = (
@@ -117,12 +118,12 @@ def _check(job: Job | None, wishes: Wishes, ground: Ground) -> None:
         )
 
 
-def _check_devices(job: Job, num_devices: int) -> None:
+def _check_devices(job: Job, num_own: int, num_devices: int) -> None:
     """Refuse to guess where ranks outnumber the GPUs that each is taken to have for its own."""
-    if job.num_local_ranks > num_devices:
+    if job.num_local_ranks * num_own > num_devices:
         raise PlacementError(
-            f"{job.num_local_ranks} ranks, of which this one sees one GPU, are more than the {num_devices} GPUs of this"
-            " host: which ranks share one cannot be seen from here, so cores cannot be split",
+            f"{job.num_local_ranks} ranks with as many GPUs as this one sees ({num_own}) are more than the {num_devices}"
+            " of this host: which ranks share cannot be seen from here, so cores cannot be split",
             remedy="share CPUs (--policy node), or leave CUDA_VISIBLE_DEVICES whole for every rank",
         )
 

@@ -146,6 +146,7 @@ def _job(launcher: Launcher, environment: Mapping[str, str]) -> Job | None:
         world_size,
         launcher.name,
         f"{name}={local_rank}" + (f", {size_name}" if size_name else ""),
+        gpus_per_rank=_slurm_gpus(environment) if launcher.name == "slurm" else None,
     )
 
 
@@ -193,6 +194,12 @@ def _slurm_size(environment: Mapping[str, str]) -> tuple[str | None, int | None]
     if nodes == 1 and tasks is not None:
         return f"{found}={tasks}", tasks
     return _first(("SLURM_NTASKS_PER_NODE",), environment)
+
+
+def _slurm_gpus(environment: Mapping[str, str]) -> int | None:
+    """Read ``--gpus-per-task``: ``2`` or ``a100:2``; Slurm then shows each task its own GPUs only."""
+    count = environment.get("SLURM_GPUS_PER_TASK", "").rpartition(":")[2].strip()
+    return int(count) if _is_number(count) and int(count) else None
 
 
 def _flux_size(

@@ -83,9 +83,8 @@ class Painter:
                 x + PAD, y + 21, f"NUMA node {node.node}", "ink", wide - 2 * PAD, size=13, bold=True
             )
             room = wide - 2 * PAD - used - 8
-            drawing.words(
-                x + wide - PAD, y + 21, say_memory(node), "ink", room, size=13, anchor="end"
-            )
+            size = say_memory(node) if known else ""
+            drawing.words(x + wide - PAD, y + 21, size, "ink", room, size=13, anchor="end")
             drawing.words(x + PAD, y + 40, kind, "soft", wide - 2 * PAD, size=12)
 
         return named(Block(wide, 52, draw), f"NUMA node {node.node}")

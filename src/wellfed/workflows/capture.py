@@ -153,6 +153,10 @@ def _without_names(recording: RecordedTree, tree: HostTree, *, identify: bool) -
 
 
 def _version() -> str:
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
-    return version("wellfed")
+    try:
+        return version("wellfed")
+    except PackageNotFoundError:
+        # A source tree on PYTHONPATH, which was never installed.
+        return "not installed"

@@ -133,7 +133,7 @@ def launch(plan: Plan, command: tuple[str, ...], settings: Settings, narrator: N
     ranks = prepare_ranks(plan, path, environment, settings)
     if settings.strict:
         for rank in ranks:
-            _refuse_remote(plan, rank.placement)
+            refuse_remote(plan, rank.placement)
     narrator.planned(plan, ranks)
     if stays(plan, settings):
         from wellfed.workflows.launch_ranks import launch_ranks
@@ -311,7 +311,7 @@ def _check(plan: Plan, command: tuple[str, ...], settings: Settings) -> None:
         )
 
 
-def _refuse_remote(plan: Plan, rank: RankPlacement) -> None:
+def refuse_remote(plan: Plan, rank: RankPlacement) -> None:
     """Refuse, under --strict, what cannot be beside its GPU."""
     if rank.local is True:
         return

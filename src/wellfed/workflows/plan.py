@@ -63,6 +63,11 @@ class Plan(Value):
     """Whose CPUs were left to them, one sentence each."""
 
     @property
+    def asked_notes(self) -> tuple[str, ...]:
+        """Say that the driver was asked, and why."""
+        return tuple(f"the NVIDIA driver was asked: {reason}" for reason in self.asked_driver)
+
+    @property
     def own(self) -> RankPlacement:
         """The part of this process, which is one rank or all there is."""
         if self.job is None or self.job.local_rank is None:

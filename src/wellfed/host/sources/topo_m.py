@@ -82,9 +82,9 @@ def recognises(text: str) -> bool:
 def read(text: str, name: str) -> Machine:
     """Read the matrix into a machine. No PCI addresses, memory sizes, distances or SMT siblings are in it."""
     table = _table(text)
-    if table is None:
+    rows = _rows(table, name) if table is not None else []
+    if table is None or not rows:
         raise damaged(name, "no GPU row under a header", "the matrix of nvidia-smi topo -m", REMEDY)
-    rows = _rows(table, name)
     homes = cpu_nodes(rows)
     named = {int(match[1]) for label in table.labels if (match := GPU.match(label))}
     shown = union(row.cpus for row in rows if row.cpus)
