@@ -45,13 +45,23 @@ def changed(
 ) -> RecordedTree:
     """Assemble a host, and lay other texts, errnos, answers and second readings over it."""
     tree = assemble(DGX if name == CPU_ONLY else name)
-    without = ("/sys/devices/pci", "/sys/bus/pci", "/sys/class/infiniband", "/sys/class/n", "/proc/driver")
+    without = (
+        "/sys/devices/pci",
+        "/sys/bus/pci",
+        "/sys/class/infiniband",
+        "/sys/class/n",
+        "/proc/driver",
+    )
     drop = without if name == CPU_ONLY else ()
     said = dict(tree.answers) | (answers or {})
     if environ is not None:
         said["environ"] = environ
-    kept = {path: content for path, content in tree.files.items() if not path.startswith(drop or "\0")}
-    links = {path: target for path, target in tree.links.items() if not path.startswith(drop or "\0")}
+    kept = {
+        path: content for path, content in tree.files.items() if not path.startswith(drop or "\0")
+    }
+    links = {
+        path: target for path, target in tree.links.items() if not path.startswith(drop or "\0")
+    }
     gone = set(errnos or ())
     return RecordedTree(
         tree.name,

@@ -256,7 +256,7 @@ def a_host_with_secrets():
     return RecordedTree(
         "host",
         {
-            "/proc/version": f"Linux version 5.15.0-{s['release']} (buildd@{s['builder']}) (gcc 11) #1 SMP".encode(),
+            "/proc/version": f"Linux version 5.15.0-{s['release']} (builder@{s['builder']}) (gcc 11) #1 SMP".encode(),
             "/proc/sys/kernel/hostname": HOST.encode(),
             "/proc/sys/kernel/osrelease": f"5.15.0-{s['release']}\n".encode(),
             "/proc/cmdline": f"root=UUID={s['uuid']} ip={s['address']} isolcpus=2-3\n".encode(),

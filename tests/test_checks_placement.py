@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.doctoring import A100, CPU_ONLY, DGX, GB200, MIXED, ONE_NODE, POD, RANK, TWO_NODE_VM, ask, changed
+from tests.doctoring import (
+    A100,
+    CPU_ONLY,
+    DGX,
+    GB200,
+    MIXED,
+    ONE_NODE,
+    POD,
+    RANK,
+    TWO_NODE_VM,
+    ask,
+    changed,
+)
 from tests.machines import device, gpu, machine
 from wellfed.checks import gpu_driver, gpu_numa_node, numa_contradiction, pci_link
 from wellfed.model.cpuset import CpuSet
@@ -57,7 +69,9 @@ def test_contradicting_sources():
     said = (Evidence("sysfs numa_node", "1", 1), Evidence("NVML CPU affinity", "0-3", 0))
     one = gpu(0, 1, evidence=said, disagreement="sysfs says 1, NVML says 0: 1 is taken")
 
-    (finding,) = gpu_numa_node.CHECK.judge(seen(machine({0: "0-3", 1: "4-7"}, gpus=[one])), "training")
+    (finding,) = gpu_numa_node.CHECK.judge(
+        seen(machine({0: "0-3", 1: "4-7"}, gpus=[one])), "training"
+    )
 
     assert finding.verdict == "warn"
     assert [proof.found for proof in finding.evidence] == ["1", "0-3"]
@@ -94,9 +108,12 @@ def test_firmware_that_puts_everything_on_one_node():
     gpus = [gpu(0, 0), gpu(1, 0)]
     pci = [device(each.pci_address, 0) for each in gpus]
 
-    (alone,) = numa_contradiction.CHECK.judge(seen(machine({0: "0-3", 1: "4-7"}, gpus=gpus, pci=pci)), "training")
+    (alone,) = numa_contradiction.CHECK.judge(
+        seen(machine({0: "0-3", 1: "4-7"}, gpus=gpus, pci=pci)), "training"
+    )
     (shared,) = numa_contradiction.CHECK.judge(
-        seen(machine({0: "0-3", 1: "4-7"}, gpus=gpus, pci=[*pci, device("0000:80:00.0", 1)])), "training"
+        seen(machine({0: "0-3", 1: "4-7"}, gpus=gpus, pci=[*pci, device("0000:80:00.0", 1)])),
+        "training",
     )
 
     assert (alone.verdict, shared.verdict) == ("warn", "ok")
@@ -122,7 +139,9 @@ def test_kernel_without_nodes():
 )
 def test_cpuset(host, affinity, verdict, words):
     """A mask without a CPU beside any visible GPU is a fault; GPUs that the job cannot see are not asked about."""
-    finding = ask("cg.cpuset", changed(host, answers={"sched_getaffinity": affinity} if affinity else None))
+    finding = ask(
+        "cg.cpuset", changed(host, answers={"sched_getaffinity": affinity} if affinity else None)
+    )
 
     assert finding.verdict == verdict
     assert words in finding.summary
@@ -133,7 +152,9 @@ def test_cpuset_remedy_names_who_can_change_it():
     mask = changed(DGX, answers={"sched_getaffinity": "0-3"})
 
     assert (ask("cg.cpuset", mask).remedy or "").startswith("taskset -c 56-111,168-223 ")
-    assert (ask("cg.cpuset", POD).remedy or "").startswith("docker run --cpuset-cpus=56-111,168-223 ")
+    assert (ask("cg.cpuset", POD).remedy or "").startswith(
+        "docker run --cpuset-cpus=56-111,168-223 "
+    )
 
 
 @pytest.mark.parametrize(
@@ -244,7 +265,9 @@ def test_openmp_threads(host, environ, affinity, verdict):
     """Threads are counted against CPUs and quota; a mask of one rank is not shared by the others."""
     answers = {"sched_getaffinity": affinity} if affinity else None
 
-    assert ask("env.omp_threads", changed(host, environ=environ, answers=answers)).verdict == verdict
+    assert (
+        ask("env.omp_threads", changed(host, environ=environ, answers=answers)).verdict == verdict
+    )
 
 
 @pytest.mark.parametrize(
@@ -285,14 +308,19 @@ def test_visible_devices(environ, verdict, words):
 def test_visible_devices_that_only_the_driver_can_tell():
     """A UUID cannot be looked up where UUIDs are not known."""
     names = [f"/proc/driver/nvidia/gpus/0000:{bus}:00.0/information" for bus in ("01", "21")]
-    tree = changed(MIXED, environ=f"CUDA_VISIBLE_DEVICES={UUID}0", files=dict.fromkeys(names, "Model: x"))
+    tree = changed(
+        MIXED, environ=f"CUDA_VISIBLE_DEVICES={UUID}0", files=dict.fromkeys(names, "Model: x")
+    )
 
     assert ask("env.cuda_visible_devices", tree).verdict == "unknown"
 
 
 def test_no_gpu_has_no_list():
     """Without a GPU the list names nothing, and that is no finding."""
-    assert ask("env.cuda_visible_devices", changed(CPU_ONLY, environ="CUDA_VISIBLE_DEVICES=7")).verdict == "n/a"
+    assert (
+        ask("env.cuda_visible_devices", changed(CPU_ONLY, environ="CUDA_VISIBLE_DEVICES=7")).verdict
+        == "n/a"
+    )
 
 
 @pytest.mark.parametrize(
@@ -326,10 +354,23 @@ def test_link_sentence_counts():
     assert finding.summary == "GPU 0: 4 of 16 lanes in use, so copies take 4 times as long"
 
 
-def driven(driver, *, live=False, version=Unreadable("ENOENT"), vendor="nvidia", bus=Unreadable("EISDIR"), others=()):
+ABSENT, FOLDER = Unreadable("ENOENT"), Unreadable("EISDIR")
+
+
+def driven(
+    driver,
+    *,
+    live=False,
+    version=ABSENT,
+    vendor="nvidia",
+    bus=FOLDER,
+    others=(),
+):
     """Judge one GPU whose PCI device has this driver."""
     host = machine(
-        {0: "0-3"}, gpus=[gpu(0, 0, vendor=vendor)], pci=[device("0000:01:00.0", 0, driver=driver), *others]
+        {0: "0-3"},
+        gpus=[gpu(0, 0, vendor=vendor)],
+        pci=[device("0000:01:00.0", 0, driver=driver), *others],
     )
     readings = {gpu_driver.BUS: bus, gpu_driver.VERSION: version}
     (finding,) = gpu_driver.CHECK.judge(seen(host, readings=readings, live=live), "training")
@@ -349,12 +390,18 @@ def test_drivers():
 def test_driver_that_is_not_shown():
     """A dump without driver links tells nothing, unless the driver's own version file is in it."""
     assert driven(None).verdict == "unknown"
-    assert driven(None, version="NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54").verdict == "ok"
+    assert (
+        driven(None, version="NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54").verdict
+        == "ok"
+    )
     assert driven(None, vendor="amd", version="NVRM version: 550.54").verdict == "unknown"
     assert driven(None, live=True, version=Unreadable("EACCES")).verdict == "unknown"
 
 
-@pytest.mark.parametrize(("errno_name", "verdict"), [("EISDIR", "n/a"), ("ENOENT", "n/a"), ("EACCES", "unknown"), ("ENODATA", "unknown")])
+@pytest.mark.parametrize(
+    ("errno_name", "verdict"),
+    [("EISDIR", "n/a"), ("ENOENT", "n/a"), ("EACCES", "unknown"), ("ENODATA", "unknown")],
+)
 def test_bus_that_is_not_shown(errno_name, verdict):
     """Where the PCI bus may not be looked at, nobody can say that there is no GPU."""
     host = machine({0: "0-3"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,7 +37,12 @@ def test_check_says_what_a_person_needs(check):
     assert check.sources and all(source.startswith("https://") for source in check.sources)
     for rule in check.rules:
         area, dot, name = rule.partition(".")
-        assert dot and area.isalpha() and name.replace("_", "").replace(".", "").isalnum() and rule == rule.lower()
+        assert (
+            dot
+            and area.isalpha()
+            and name.replace("_", "").replace(".", "").isalnum()
+            and rule == rule.lower()
+        )
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.rules[0])
@@ -75,7 +82,9 @@ def test_undeclared_reading_is_our_own_mistake():
 
 TEXTS = st.one_of(
     st.text(max_size=60),
-    st.sampled_from(["", "0", "-1", "1 2 3", "\x00", "a=b", "[never]", "9" * 40, "é" * 20, "unlimited"]),
+    st.sampled_from(
+        ["", "0", "-1", "1 2 3", "\x00", "a=b", "[never]", "9" * 40, "é" * 20, "unlimited"]
+    ),
     st.binary(max_size=40).map(lambda content: content.decode("utf-8", "replace")),
 )
 
@@ -88,7 +97,9 @@ def test_no_text_of_a_host_breaks_a_check(data):
     machine = know(tree)
     wanted = declared(CHECKS)
     full = snapshot_of(tree, machine, CHECKS)
-    text = st.one_of(TEXTS, st.sampled_from([Unreadable("EACCES"), Unreadable("EIO"), Unreadable("ENOENT")]))
+    text = st.one_of(
+        TEXTS, st.sampled_from([Unreadable("EACCES"), Unreadable("EIO"), Unreadable("ENOENT")])
+    )
     policy = "/sys/devices/system/cpu/cpufreq/policy0"
     matches = {path: () for path in full.matches} | {
         path: (path.replace("/policy*", "/policy0"),) for path in full.matches if "/policy*" in path
@@ -105,7 +116,13 @@ def test_no_text_of_a_host_breaks_a_check(data):
         data.draw(
             st.dictionaries(
                 st.sampled_from(
-                    ["OMP_NUM_THREADS", "NCCL_IGNORE_CPU_AFFINITY", "KMP_AFFINITY", "CUDA_VISIBLE_DEVICES", "OMP_PROC_BIND"]
+                    [
+                        "OMP_NUM_THREADS",
+                        "NCCL_IGNORE_CPU_AFFINITY",
+                        "KMP_AFFINITY",
+                        "CUDA_VISIBLE_DEVICES",
+                        "OMP_PROC_BIND",
+                    ]
                 ),
                 st.text(max_size=20),
             )
@@ -134,7 +151,13 @@ def test_text_that_cannot_be_taken_apart_is_unknown():
 
 def test_check_that_forgets_a_rule_is_our_own_mistake():
     """Each declared rule gets a finding, and no other does."""
-    check = Check("What?", ("test.a", "test.b"), lambda s, w: [ok("test.a", "x")], "Because.", ("https://example.org",))
+    check = Check(
+        "What?",
+        ("test.a", "test.b"),
+        lambda s, w: [ok("test.a", "x")],
+        "Because.",
+        ("https://example.org",),
+    )
     tree = changed(DGX)
 
     with pytest.raises(AssertionError):
@@ -145,7 +168,10 @@ def test_urgent_findings_come_first():
     """fail, warn, unknown, n/a, ok."""
     tree = changed(DGX, answers={"rlimit memlock": "65536 65536", "rlimit nofile": "1024 4096"})
 
-    verdicts = [each.verdict for each in judge_all(snapshot_of(tree, know(tree), checks()), "training", checks())]
+    verdicts = [
+        each.verdict
+        for each in judge_all(snapshot_of(tree, know(tree), checks()), "training", checks())
+    ]
 
     assert verdicts == sorted(verdicts, key=VERDICTS.index)
     assert verdicts[:2] == ["fail", "warn"]
@@ -178,9 +204,14 @@ def test_a_new_check_is_one_new_file(tmp_path, monkeypatch):
         "from wellfed.checks._base import Check, ok\n"
         "CHECK = Check('Is it new?', ('test.new',), lambda s, w: [ok('test.new', 'yes')], 'Because.', ('https://example.org',))\n"
     )
-    monkeypatch.setattr(_room.wellfed.checks, "__path__", [*_room.wellfed.checks.__path__, str(tmp_path)])
+    monkeypatch.setattr(
+        _room.wellfed.checks, "__path__", [*_room.wellfed.checks.__path__, str(tmp_path)]
+    )
+
+    monkeypatch.delitem(sys.modules, "wellfed.checks.aaa_new", raising=False)
 
     found = all_checks()
+    monkeypatch.delitem(sys.modules, "wellfed.checks.aaa_new")
 
     assert "test.new" in {rule for check in found for rule in check.rules}
     assert len(found) == len(CHECKS) + 1
@@ -190,7 +221,15 @@ def test_long_and_odd_texts_are_shown_short():
     """A quoted value stays on one line."""
     assert shown("x" * 500) == repr("x" * 57 + "...")
     assert shown("a\nb") == "'a\\nb'"
-    assert [whole_number(text) for text in ("7", " -7 ", "", "--7", "7.0", "٣", "9" * 30)] == [7, -7, None, None, None, None, None]
+    assert [whole_number(text) for text in ("7", " -7 ", "", "--7", "7.0", "٣", "9" * 30)] == [
+        7,
+        -7,
+        None,
+        None,
+        None,
+        None,
+        None,
+    ]
 
 
 def test_proof_is_a_value():

@@ -19,7 +19,9 @@ GIB = 1 << 30
 
 
 def shm(size: int, free: int) -> dict[str, str]:
-    return {"statvfs /dev/shm": f"bsize=4096 blocks={size // 4096} bavail={free // 4096} files=1 favail=1"}
+    return {
+        "statvfs /dev/shm": f"bsize=4096 blocks={size // 4096} bavail={free // 4096} files=1 favail=1"
+    }
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,14 @@ def test_absent_and_unreadable_are_two_things(rule, path, errno_name, verdict):
 
 
 @pytest.mark.parametrize(
-    "rule", ["mem.numa_balancing", "mem.zone_reclaim_mode", "mem.thp.enabled", "mem.swap.devices", "cpu.governor"]
+    "rule",
+    [
+        "mem.numa_balancing",
+        "mem.zone_reclaim_mode",
+        "mem.thp.enabled",
+        "mem.swap.devices",
+        "cpu.governor",
+    ],
 )
 def test_what_a_dump_does_not_hold_is_unknown(rule):
     """A file that another tool did not dump is not a file that the kernel does not have."""
@@ -181,7 +190,9 @@ def test_swap_is_judged_by_its_rate(swaps, second, verdict):
     assert finding.verdict == verdict
 
 
-def governor(name: str, driver: str, preference: str | None = None, count: int = 2) -> dict[str, str]:
+def governor(
+    name: str, driver: str, preference: str | None = None, count: int = 2
+) -> dict[str, str]:
     files = {}
     for number in range(count):
         files[f"{POLICY}{number}/scaling_governor"] = name
@@ -204,7 +215,11 @@ def governor(name: str, driver: str, preference: str | None = None, count: int =
         (governor("powersave", "amd-pstate-epp", "balance_power"), "training", "warn"),
         (governor("powersave", "intel_cpufreq"), "training", "warn"),
         (governor("walt", "qcom-cpufreq-hw"), "training", "ok"),
-        (governor("performance", "acpi-cpufreq") | {f"{POLICY}1/scaling_governor": "powersave"}, "training", "warn"),
+        (
+            governor("performance", "acpi-cpufreq") | {f"{POLICY}1/scaling_governor": "powersave"},
+            "training",
+            "warn",
+        ),
         (governor("", "acpi-cpufreq"), "training", "unknown"),
     ],
 )
@@ -217,7 +232,9 @@ def test_governor(files, workload, verdict):
 
 def test_no_cpufreq():
     """A virtual machine has no clocks to set: that is no fault (redhat-performance/tuned#857)."""
-    finding = ask("cpu.governor", changed(DGX, errnos={"/sys/devices/system/cpu/cpufreq": "ENOENT"}))
+    finding = ask(
+        "cpu.governor", changed(DGX, errnos={"/sys/devices/system/cpu/cpufreq": "ENOENT"})
+    )
 
     assert finding.verdict == "n/a"
 
@@ -331,7 +348,10 @@ STAT = "/sys/fs/cgroup/cpu.stat"
         ({QUOTA: "600000 100000"}, "warn"),
         ({QUOTA: "1600000 100000"}, "ok"),
         ({QUOTA: "max 100000"}, "ok"),
-        ({QUOTA: "600000 100000", STAT: "nr_periods 16\nnr_throttled 16\nthrottled_usec 1"}, "fail"),
+        (
+            {QUOTA: "600000 100000", STAT: "nr_periods 16\nnr_throttled 16\nthrottled_usec 1"},
+            "fail",
+        ),
         ({QUOTA: "600000 100000", STAT: "nr_periods 9000\nnr_throttled 2"}, "ok"),
         ({QUOTA: "600000 100000", STAT: "nr_periods 50\nnr_throttled 0"}, "warn"),
         ({QUOTA: "600000 100000", STAT: "usage_usec 1"}, "warn"),
@@ -348,7 +368,10 @@ def test_cpu_quota(files, verdict):
 def test_quota_of_an_ancestor():
     """The child's file says `max` while a parent throttles: both are looked at."""
     above = "/sys/fs/cgroup/user.slice"
-    files = {f"{above}/cpu.max": "200000 100000", f"{above}/cpu.stat": "nr_periods 100\nnr_throttled 40"}
+    files = {
+        f"{above}/cpu.max": "200000 100000",
+        f"{above}/cpu.stat": "nr_periods 100\nnr_throttled 40",
+    }
 
     finding = ask("cg.cpu_max", changed(DGX, files=files))
 
@@ -360,7 +383,10 @@ def test_no_quota_without_gpu_is_no_question():
     """A host without GPU is left alone, except by those who prepare data on it."""
     tree = changed(CPU_ONLY, files={QUOTA: "600000 100000"})
 
-    verdicts = {workload: ask("cg.cpu_max", tree, workload).verdict for workload in ("training", "inference")}
+    verdicts = {
+        workload: ask("cg.cpu_max", tree, workload).verdict
+        for workload in ("training", "inference")
+    }
 
     assert verdicts == {"training": "n/a", "inference": "n/a"}
 
@@ -374,7 +400,11 @@ def test_well_tuned_host_has_no_finding_from_settings():
         SWAPS: HEADER,
         **governor("performance", "acpi-cpufreq"),
     }
-    answers = {"rlimit memlock": "unlimited unlimited", "rlimit nofile": "1048576 1048576", "mempolicy": "ok"}
+    answers = {
+        "rlimit memlock": "unlimited unlimited",
+        "rlimit nofile": "1048576 1048576",
+        "mempolicy": "ok",
+    }
     rules = ("mem.numa_balancing", "mem.zone_reclaim_mode", "mem.thp.enabled", "mem.swap.devices", "cpu.governor",
              "lim.memlock.shell", "lim.nofile", "ctr.mempolicy_seccomp", "ctr.shm_size")  # fmt: skip
 

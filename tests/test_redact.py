@@ -133,7 +133,7 @@ KNOWN = collect([GPU], hosts=["gpu-a17"], people=["alice"])
     [
         (
             "/proc/version",
-            "Linux version 5.15.0-91-generic (buildd@lcy02-amd64-045) (gcc (Ubuntu) 11.4.0) #101 SMP",
+            "Linux version 5.15.0-91-generic (builder@lcy02-amd64-045) (gcc (Ubuntu) 11.4.0) #101 SMP",
             "Linux version 5.15.0 (hidden) (gcc (Ubuntu) 11.4.0) #101 SMP",
         ),
         ("/proc/sys/kernel/osrelease", "6.1.0.custom-alice\n", "6.1.0\n"),

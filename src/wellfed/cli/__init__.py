@@ -42,7 +42,6 @@ def _main_by_click(words: list[str]) -> int:
         GROUP.main(args=words, prog_name="wellfed")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-    return 0
 
 
 def _leave_closed_pipe() -> int:

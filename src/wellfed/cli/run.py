@@ -104,6 +104,7 @@ class Teller:
         self._quiet = options["quiet"]
         self._verbose = options["verbose"]
         self._report = options["report"]
+        self._told: set[str] = set()
 
     def planned(self, plan: Plan, ranks: tuple[RankStart, ...]) -> None:
         """Tell who was asked, whose cores are taken, and which variables are worth a line."""
@@ -111,7 +112,6 @@ class Teller:
             self.say(sentence)
         for sentence in (*plan.machine.notes, *plan.other_jobs, *plan.placement.notes):
             self.say(sentence)
-        told: set[str] = set()
         for rank in ranks:
             for change in rank.changes:
                 if not (change.warning or self._verbose):
@@ -119,23 +119,19 @@ class Teller:
                 what = "kept" if change.kept else "removed" if change.value is None else "set"
                 value = change.before if change.value is None else change.value
                 sentence = f"{change.name}={value} {what}: {change.reason}"
-                if sentence not in told:
-                    told.add(sentence)
-                    (self.warn if change.warning else self.say)(sentence)
+                (self.warn if change.warning else self.say)(sentence)
 
     def bound(self, plan: Plan, rank: RankStart, binding: Binding) -> None:
         """Tell in one line where a process is; steps that failed and notes that matter follow."""
-        from wellfed.report.plan_text import one_line
-
         placement = rank.placement
         planned = bool(placement.cpus) or placement.memory.mode != "none"
         remarks = dict.fromkeys((*placement.notes, *binding.notes))
         alone = plan.job is None
         if not planned:
-            who = "" if alone else f"rank {placement.local_rank}: "
-            said = "; ".join(remarks) or one_line(plan.machine, placement, binding, alone=True)
-            self.say(f"{who}{said}")
+            self.say("; ".join(remarks) or "CPU mask and memory policy are left alone")
             return
+        from wellfed.report.plan_line import one_line
+
         line = one_line(plan.machine, placement, binding, alone=alone)
         if binding.bound and placement.local is not False:
             self.say(line)
@@ -152,13 +148,18 @@ class Teller:
             (self.warn if placement.local is False else self.say)(note)
 
     def say(self, sentence: str) -> None:
-        """Write a line for who wants to know."""
+        """Write a line for who wants to know; what holds for every rank once."""
         if not self._quiet:
-            tell(f"wellfed: {sentence}")
+            self._tell_once(f"wellfed: {sentence}")
 
     def warn(self, sentence: str) -> None:
         """Write a line for who should know."""
-        tell(f"wellfed: warning: {sentence}")
+        self._tell_once(f"wellfed: warning: {sentence}")
+
+    def _tell_once(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            tell(line)
 
     def verified(self, bindings: tuple[Binding, ...]) -> None:
         """Write a table for each rank."""

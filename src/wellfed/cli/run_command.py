@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    Converter = click.ParamType[Any]
+else:
+    # Generic since click 8.2 only.
+    Converter = click.ParamType
+
 HELP = """Launch COMMAND with its CPUs and memory beside its GPU, verified with the kernel.
 
 Under torchrun --no-python, srun, mpirun, Flux or JAX it binds the rank that it is and becomes the command. Without a
@@ -28,7 +33,7 @@ EPILOG = (
 )
 
 
-class Converted(click.ParamType):
+class Converted(Converter):
     """A value that the small parser's own converter reads, so that both parsers agree."""
 
     def __init__(self, option: Option) -> None:
@@ -107,6 +112,6 @@ def _parameter(option: Option) -> click.Option:
         default=default,
         multiple=option.repeats,
         metavar=option.metavar if not option.choices else "|".join(option.choices),
-        show_default=str(default) if shown else False,
+        show_default=shown,
         help=option.help,
     )

@@ -106,7 +106,12 @@ def convert(option: Option, text: str) -> Any:
             f"{option.names[-1]} {text!r} is not one of {wanted}",
             remedy=f"write {option.names[-1]} with one of {wanted}",
         )
-    return option.convert(text)
+    try:
+        return option.convert(text)
+    except WellfedError as error:
+        named = error.message.startswith("--")
+        message = error.message if named else f"{option.names[-1]}: {error.message}"
+        raise UsageError(message, remedy=error.remedy) from None
 
 
 def whole(low: int, high: int, what: str) -> Callable[[str], int]:
@@ -167,16 +172,16 @@ def size_or_unlimited(text: str) -> int:
 
 
 def roles(text: str) -> tuple[tuple[str, int], ...]:
-    """Read cores a role: ``main=4,loader=8``; what no role takes stays with ``main``."""
+    """Read cores a role: ``main=4,loader=8``; a role without a number gets a default share (0 here)."""
     found: dict[str, int] = {}
     for part in text.split(","):
         role, equals, cores = part.strip().partition("=")
-        if role not in ROLES or not equals or role in found:
+        if role not in ROLES or role in found:
             raise UsageError(
                 f"--roles {text!r}: {part.strip()!r} is not a role with its cores",
                 remedy=f"write each of {', '.join(ROLES)} once at most: --roles main=4,loader=8",
             )
-        found[role] = whole(1, 4096, "a number of cores")(cores)
+        found[role] = whole(1, 4096, "a number of cores")(cores) if equals else 0
     return tuple(found.items())
 
 
@@ -264,8 +269,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         ("--roles",),
-        "Cores that a rank sets apart: main=4,loader=8 (also pin, nccl, checkpoint).",
-        "ROLE=CORES,…",
+        "Cores that a rank sets apart, told to the job in WELLFED_ROLES: main=4,loader=8 (also pin, nccl, checkpoint).",
+        "ROLE=N,…",
         roles,
         (),
         group=PLACE,
@@ -307,7 +312,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         ("--gpus",),
-        "Use these GPUs only: indices in PCI order, UUIDs or PCI addresses.",
+        "Use these GPUs only: indices in PCI order, UUIDs or PCI addresses, or auto: those with most cores beside them.",
         "LIST",
         gpu_names,
         (),
@@ -398,12 +403,12 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         ("--isolate",),
-        "Put the job into a cgroup of its own: the planned CPUs and memory nodes, and no swap.",
+        "Put each rank into a cgroup of its own: its CPUs and memory nodes, and no swap.",
         group=LIMITS,
     ),
     Option(
         ("--memory-limit",),
-        "Most memory of the whole job, with --isolate.",
+        "Most memory of each rank, with --isolate.",
         "BYTES",
         size,
         group=LIMITS,

@@ -201,7 +201,8 @@ def top_of(name: str, tops: Mapping[str, Collection[str]]) -> str:
             f"{name} holds {len(hosts)} hosts: {shown} …", remedy="choose one, and give that"
         )
     raise RecordingError(
-        f"{name} holds no proc and no sys, so it is no recorded host; {WANTED}", remedy=RECORD_AGAIN
+        f"{name} holds no proc and no sys, so it is no recorded host; {WANTED}",
+        remedy="give what `wellfed capture host.tar.xz` wrote, or a copy of /proc and /sys",
     )
 
 

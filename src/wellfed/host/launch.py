@@ -8,7 +8,6 @@ import marshal
 import os
 import sys
 
-from wellfed.host import syscalls
 from wellfed.model import errors
 from wellfed.model.errors import LaunchError, WellfedError
 from wellfed.model.value import Value
@@ -111,9 +110,12 @@ def start(order: Order, signals: Signals) -> Started:
     """
     reader, writer = os.pipe()
     parent = os.getpid()
+    # Here and not at the top: a process that becomes its command itself has no use for ctypes.
+    from wellfed.host import syscalls
+
     pid = os.fork()
     if pid == 0:
-        _be_child(order, writer, parent, signals)
+        _be_child(order, writer, parent, signals, syscalls.prctl_pdeathsig)
     os.close(writer)
     if order.own_group:
         _lead_group(pid)
@@ -179,10 +181,12 @@ def environment_at_start() -> dict[str, str]:
     return environment
 
 
-def _be_child(order: Order, report: int, parent: int, signals: Signals) -> NoReturn:
+def _be_child(
+    order: Order, report: int, parent: int, signals: Signals, die_with_parent: Callable[[], None]
+) -> NoReturn:
     """Prepare and become the command, or write to the parent why not. Nothing may return into the parent's code."""
     try:
-        syscalls.prctl_pdeathsig()
+        die_with_parent()
         if os.getppid() != parent:
             # The parent ended before the kernel knew whom to tell.
             os._exit(NOT_STARTED)
@@ -255,9 +259,9 @@ def _checked(name: str, path: str) -> str:
         raise _not_found(name)
     if not os.path.isfile(path):
         what = "a folder" if os.path.isdir(path) else "no file"
-        raise _not_executable(name, f"{path} is {what}")
+        raise _not_executable(name, f"it is {what}")
     if not os.access(path, os.X_OK):
-        raise _not_executable(name, f"{path} may not be executed")
+        raise _not_executable(name, "it may not be executed")
     return path
 
 
@@ -294,6 +298,6 @@ def _not_found(name: str) -> LaunchError:
 def _not_executable(name: str, why: str) -> LaunchError:
     return LaunchError(
         f"the command {name!r} cannot be executed: {why}",
-        remedy=f"make it executable: chmod +x, or name its interpreter: python {name}",
+        remedy="make it executable (chmod +x), or write its interpreter in front of it: python train.py",
         exit_code=NOT_EXECUTABLE,
     )

@@ -56,7 +56,7 @@ WITHOUT_NAMES = (
 """Where a host's name is not written, and a word that looks like it is the kernel's."""
 
 BUILDER = re.compile(r"\([^()\s@]+@[^()\s]+\)")
-"""``(buildd@lcy02-amd64-059)`` in the versions of kernels and drivers."""
+"""``(builder@lcy02-amd64-059)`` in the versions of kernels and drivers."""
 RELEASE = re.compile(r"\b(\d+\.\d+(?:\.\d+)?)\S*")
 SERIAL_LINE = re.compile(
     r"(?im)^([^\n:=]*\bserial(?:[ _-]?(?:number|num|no|nr))?\b[^\n:=]*[:=][ \t]*)([^\n]+)$"

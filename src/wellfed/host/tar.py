@@ -25,10 +25,12 @@ MAX_FILE_BYTES = 32 << 20
 """A larger file is not kept: reading it answers ``EFBIG``, as on a live host."""
 MAX_MEMBERS = 400_000
 MAX_DIRECTORIES = 200_000
+MAX_RECORDS = 2_000_000
+"""Records in all extended headers together; other tools write a handful for each member."""
 MAX_NAME_BYTES = 4096
 """PATH_MAX of include/uapi/linux/limits.h."""
 MAX_ALL_NAMES_BYTES = 96 << 20
-"""Names of members and of the directories above them, together."""
+"""Names of members, of the directories above them and of the targets of links, together."""
 MAX_HEADER_BYTES = 64 << 10
 """A pax or GNU long-name header: it carries names, numbers and times."""
 
@@ -62,6 +64,7 @@ class Members:
         self._content_left = MAX_CONTENT_BYTES
         self._members_left = MAX_MEMBERS
         self._names_left = MAX_ALL_NAMES_BYTES
+        self._records_left = MAX_RECORDS
 
     def add_file(self, name: str, content: bytes | None) -> None:
         """Take a regular file. The same file twice is harmless, two files of one name are not."""
@@ -76,6 +79,7 @@ class Members:
     def add_link(self, name: str, target: str) -> None:
         """Take a symbolic link; whoever follows it keeps it inside."""
         name = self._plain(name)
+        self._names_left -= len(target)
         if not 0 < len(target) <= MAX_NAME_BYTES or "\0" in target:
             raise self.damaged(f"holds the link {_shown(name)}, which leads nowhere")
         if self._enter(name) and self.links.get(name) != target:
@@ -101,6 +105,12 @@ class Members:
         name = self._plain(name)
         if name and name not in self.directories:
             self._make_directory(name)
+
+    def count_record(self) -> None:
+        """Count one record of an extended header."""
+        self._records_left -= 1
+        if self._records_left < 0:
+            raise self.damaged(f"has more than {MAX_RECORDS} records in extended headers")
 
     def resolve_hard_links(self) -> None:
         """Give each hard link what its target holds."""
@@ -309,6 +319,7 @@ def _said(flag: int, body: bytes, members: Members) -> dict[str, str]:
     said: dict[str, str] = {}
     at = 0
     while at < len(body):
+        members.count_record()
         digits, space, _ = body[at : at + 10].partition(b" ")
         length = int(digits) if space and digits.isdigit() else 0
         key, equals, value = body[at + len(digits) + 1 : at + length].partition(b"=")

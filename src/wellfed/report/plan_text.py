@@ -1,24 +1,22 @@
-"""How does a plan look in a terminal, and one rank's binding in a line?"""
+"""How does a plan look in a terminal?"""
 
 from __future__ import annotations
 
+from wellfed.report.plan_line import LEFT_ALONE, memory_text
 from wellfed.report.terminal import NARROWEST, Span, Terminal, flow, paint, spans
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from wellfed.model.binding import Binding
     from wellfed.model.environment import EnvironmentChange
     from wellfed.model.job import Job
     from wellfed.model.machine import Gpu, Machine
-    from wellfed.model.placement import MemoryPolicy, Placement, RankPlacement
+    from wellfed.model.placement import Placement, RankPlacement
 
 GAP = 2
 WIDE = 110
 """Columns from which models and network cards are shown, too."""
-
-LEFT_ALONE, NONE, UNKNOWN = "left alone", "none", "unknown"
 
 
 def render(
@@ -46,29 +44,6 @@ def render(
     if verbose:
         lines += _section("evidence", _evidence(machine), terminal)
     return "\n".join(lines) + "\n"
-
-
-def one_line(
-    machine: Machine, rank: RankPlacement, binding: Binding | None = None, *, alone: bool = False
-) -> str:
-    """Say in one sentence where a process goes, and what of that the kernel did not confirm."""
-    gpus = ", ".join(_gpu_name(machine, address) for address in rank.gpus)
-    subject = "" if alone else f"rank {rank.local_rank}: "
-    place = f"beside {gpus}: " if gpus else ""
-    if not rank.cpus and rank.memory.mode == "none":
-        return f"{subject}{place}CPU mask and memory policy are left alone"
-    nodes = f" of node {rank.cpu_nodes}" if rank.cpu_nodes else ""
-    cpus = f"CPUs {rank.cpus}{nodes}" if rank.cpus else "CPU mask left alone"
-    if binding is not None and rank.cpus and binding.cpus != rank.cpus:
-        cpus = f"CPUs {binding.cpus if binding.cpus is not None else UNKNOWN}, planned {rank.cpus}"
-    memory = f"memory {_memory(rank.memory)}"
-    if binding is not None and rank.memory.mode != "none":
-        found = binding.memory if binding.memory is not None else "not confirmed"
-        memory = f"memory {found}"
-        if not binding.memory_bound:
-            memory += f", planned {binding.planned_memory}"
-    state = "" if binding is None or binding.bound else "NOT bound as planned: "
-    return f"{subject}{state}{place}{cpus}, {memory}"
 
 
 def _heading(machine: Machine, placement: Placement, job: Job | None) -> tuple[Span, ...]:
@@ -117,7 +92,7 @@ def _row(machine: Machine, rank: RankPlacement) -> list[list[str]]:
         [str(rank.cpus) or LEFT_ALONE],
         [str(rank.num_cores) if rank.cpus else "–"],
         [str(rank.num_threads)],
-        [_memory(rank.memory)],
+        [memory_text(rank.memory)],
         [beside],
     ]
 
@@ -165,10 +140,14 @@ def _variables(
     shared = [each for each in changes[0] if all(each in other for other in changes)]
     rows = [row for each in shared if (row := _variable("", each, verbose=verbose))]
     for rank, own in zip(placement.ranks, changes, strict=False):
-        for each in own:
-            if each not in shared:
-                row = _variable(f"rank {rank.local_rank}: ", each, verbose=verbose)
-                rows += [row] if row else []
+        prefix = f"rank {rank.local_rank}: "
+        others = [each for each in own if each not in shared]
+        quiet = [each for each in others if not (each.kept or each.warning or verbose)]
+        told = [f"{each.name}={each.value}" for each in quiet if each.value is not None]
+        rows += [spans(prefix, (" ".join(told), "command"))] if told else []
+        for each in others:
+            row = _variable(prefix, each, verbose=verbose) if each not in quiet else None
+            rows += [row] if row else []
     return rows
 
 
@@ -206,20 +185,9 @@ def _section(title: str, rows: Sequence[tuple[Span, ...]], terminal: Terminal) -
     return lines
 
 
-def _memory(memory: MemoryPolicy) -> str:
-    if memory.mode == "none":
-        return LEFT_ALONE
-    return f"{memory.mode} {memory.nodes}" if memory.nodes else memory.mode
-
-
 def _gpu_cell(machine: Machine, address: str) -> str:
     gpu = machine.gpu_at(address)
     return address if gpu is None else f"{gpu.index} {address}"
-
-
-def _gpu_name(machine: Machine, address: str) -> str:
-    gpu = machine.gpu_at(address)
-    return f"GPU {address}" if gpu is None else f"GPU {gpu.index}"
 
 
 def _models(machine: Machine, rank: RankPlacement) -> list[str]:

@@ -116,7 +116,7 @@ def flow(
             space = room - len(first if len(lines) == 1 else rest) - len(line)
             needed = len(word) + (1 if line else 0)
             if needed <= space or not fill:
-                lines[-1] = [*line, (" ", ""), *word] if line else word
+                lines[-1] = [*line, (" ", _between(line, word)), *word] if line else word
                 break
             if line:
                 lines.append([])
@@ -125,7 +125,7 @@ def flow(
             lines[-1], word = word[:cut], word[cut:]
             lines.append([])
     return [
-        _stem(first if number == 0 else rest, terminal) + _paint(line, terminal)
+        _stem(first if number == 0 else rest, terminal) + _paint(_trimmed(line), terminal)
         for number, line in enumerate(lines)
         if line or number == 0
     ]
@@ -182,6 +182,18 @@ def _letters(said: Iterable[Span]) -> list[tuple[str, str]]:
 
 def _printable(letter: str) -> str:
     return letter if letter.isprintable() or letter in NO_BREAK + " \n\t" else "\ufffd"
+
+
+def _between(line: Sequence[tuple[str, str]], word: Sequence[tuple[str, str]]) -> str:
+    """Return the style of the space between two words: theirs, where they look alike."""
+    return word[0][1] if line[-1][1] == word[0][1] else ""
+
+
+def _trimmed(line: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Leave out the spaces at the end of a line, which only fill a column."""
+    while line and line[-1][0] in (" ", NO_BREAK):
+        line = line[:-1]
+    return line
 
 
 def _stem(text: str, terminal: Terminal) -> str:

@@ -219,10 +219,8 @@ def branches(found: Sequence[Device], *, depth: int = 0) -> Branch:
     below: list[Branch] = []
     for bridge, those in by_bridge.items():
         # What hangs directly on one port is one card with several functions: it needs no line of its own.
-        one_card = (
-            bridge is not None and not is_root(bridge) and {d.parents[0] for d in those} == {bridge}
-        )
-        if len(those) == 1 or one_card:
+        ports = {device.parents[0] for device in those}
+        if len(those) == 1 or (len(ports) == 1 and not is_root(*ports)):
             alone += those
             continue
         inner = branches(those, depth=depth + 1)

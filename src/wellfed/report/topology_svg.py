@@ -427,9 +427,9 @@ def _description(machine: Machine, placement: Placement | None) -> str:
         if node.cpus or here:
             beside = f"; beside it {', '.join(here)}" if here else ""
             said.append(f"NUMA node {node.node}: CPUs {node.cpus}{beside}.")
-    lost = [gpu.index for gpu in machine.gpus if gpu.cpu_node is None]
+    lost = [f"GPU {gpu.index}" for gpu in machine.gpus if gpu.cpu_node is None]
     if lost:
-        said.append(f"The NUMA node of GPU {', '.join(map(str, lost))} is not known.")
+        said.append(f"The NUMA node of {', '.join(lost)} is not known.")
     for rank in placement.ranks if placement else ():
         said.append(f"Rank {rank.local_rank}: {say_local(rank.local)}, CPUs {rank.cpus}.")
     return " ".join(said)

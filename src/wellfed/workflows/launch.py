@@ -185,8 +185,9 @@ def prepare_ranks(
 def explain_ranks(plan: Plan, settings: Settings) -> tuple[RankStart, ...]:
     """Work out what every rank of the plan would get, without looking for a port or an allocator's library."""
     launched = _launch_settings(plan, settings, None)
+    environment = {MARKER: "", **plan.environment}
     return tuple(
-        _prepare_rank(plan, each, plan.environment, launched, settings, None)
+        _prepare_rank(plan, each, environment, launched, settings, None)
         for each in plan.placement.ranks
     )
 

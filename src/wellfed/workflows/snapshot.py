@@ -98,9 +98,12 @@ def snapshot_of(
     readings: dict[str, Reading] = {}
     matches: dict[str, tuple[str, ...]] = {}
     for path in wanted.reads:
-        found = {each: _read(tree, each) for each in paths_of(tree, path)}
         if is_pattern(path):
-            matches[path] = tuple(each for each, reading in found.items() if _is_there(reading))
+            found = {each: tree.read(each) for each in paths_of(tree, path)}
+            found = {each: reading for each, reading in found.items() if _is_there(reading)}
+            matches[path] = tuple(found)
+        else:
+            found = {path: _read(tree, path)}
         readings |= found
     answers = {question: tree.answer(question) for question in wanted.asks}
     environment = parse_environment(answers[ENVIRONMENT])
