@@ -194,7 +194,7 @@ def test_rules_are_chosen_by_glob(select, ignore, wanted):
 def test_glob_that_fits_nothing_is_an_error():
     """A typing mistake must not make a host look clean."""
     with pytest.raises(UsageError):
-        chosen(CHECKS, ["mem.swapiness"], [])
+        chosen(CHECKS, ["mem.swapping"], [])
 
 
 def test_a_new_check_is_one_new_file(tmp_path, monkeypatch):

@@ -193,6 +193,19 @@ def test_topo_formats(say, hosts, tmp_path):
     assert "\n  2 packages · 2 NUMA nodes" in data.read_text()
 
 
+@pytest.mark.parametrize("form", ["text", "svg", "json"])
+def test_topo_where_only_ascii_can_be_written(hosts, form):
+    """A pipe of the C locale gets a map in plain characters, and a picture all the same."""
+    done = subprocess.run(
+        [sys.executable, "-m", "wellfed", "topo", "--host", str(hosts / DGX), "--format", form],
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+        check=True,
+    )
+
+    assert done.stderr == b"" and done.stdout.isascii() == (form != "svg")
+
+
 def test_topo_with_ranks(say, hosts):
     """Where ranks would go is drawn beside GPUs."""
     _, out, _ = say("topo", "--host", str(hosts / DGX), "--per-gpu", "--policy", "exclusive")
@@ -253,9 +266,9 @@ def test_host_that_is_none(say, tmp_path, command, content):
 
 def test_rule_that_is_none(say):
     """A mistyped rule ends with 2, not with a clean report."""
-    for words in (("doctor", "--select", "mem.swapiness"), ("explain", "mem.swapiness")):
+    for words in (("doctor", "--select", "mem.swapping"), ("explain", "mem.swapping")):
         code, _, err = say(*words)
-        assert code == 2 and "mem.swapiness" in err
+        assert code == 2 and "mem.swapping" in err
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tests.machines import device, dgx_a100, dgx_h100, gpu, machine, placed
 from wellfed.model.cpuset import CpuSet
 from wellfed.model.machine import HugePages, Nic, Nvme, PciLink
 from wellfed.model.value import replace
-from wellfed.report import topology_json, topology_svg, topology_text
+from wellfed.report import topology_json, topology_svg, topology_svg_colours, topology_text
 from wellfed.report.svg import escaped, fitted, text_width, wrapped
 from wellfed.report.terminal import PLAIN, Span, Terminal, columns, flow, spans, terminal_of
 from wellfed.report.topology_parts import branches, devices, gathered, say_cores, say_l3
@@ -438,8 +438,8 @@ def test_picture_is_light_and_dark():
     root = ET.fromstring(drawn(DGX, 8))
     used = {name for each in root.iter() for name in (each.get("class") or "").split()}
 
-    assert set(topology_svg.LIGHT) == set(topology_svg.DARK)
-    assert used <= set(topology_svg.LIGHT) | {"b", "m"}
+    assert set(topology_svg_colours.LIGHT) == set(topology_svg_colours.DARK)
+    assert used <= set(topology_svg_colours.LIGHT) | {"b", "m"}
     assert "prefers-color-scheme:dark" in drawn(DGX)
 
 
@@ -517,6 +517,31 @@ document.body.innerHTML = '<pre>' + out.join('\\n') + '</pre>';
 """
 
 
+def crowded():
+    """A host whose every name is too long: what a picture has to cut."""
+    odd = {
+        0: ",".join(str(cpu) for cpu in range(0, 128, 2)),
+        1: ",".join(str(cpu) for cpu in range(1, 128, 2)),
+    }
+    gpus = [
+        gpu(
+            index,
+            index % 2,
+            name="NVIDIA WWWWW MMMMM Very Long Product Name Edition %%%" * 2,
+            hbm_node=None,
+        )
+        for index in range(8)
+    ]
+    gpus = [replace(each, accessible=False) if each.index > 5 else each for each in gpus]
+    nics = [
+        Nic(f"00000001:{bus:02x}:00.0", ("enp" + "w" * 40,), ("mlx5_bond_" + "m" * 30,), bus % 2)
+        for bus in range(3)
+    ]
+    host = machine(odd, gpus=gpus, nics=nics, allowed="0,3,5-9")
+    notes = ("A note " + "without end " * 60, "W" * 400)
+    return replace(host, name="/x/" + "host-with-a-name-that-never-ends-" * 6, notes=notes)
+
+
 @pytest.mark.skipif(
     not shutil.which("chromium"),
     reason="chromium is not installed: nothing else here measures text",
@@ -534,6 +559,11 @@ def test_no_text_leaves_its_box(tmp_path):
             (MIXED, 2),
             (ONE_NODE, 0),
         )
+    ]
+    host = crowded()
+    pictures += [
+        topology_svg.render(host),
+        topology_svg.render(host, placed(host, 16, policy="node")),
     ]
     page = tmp_path / "page.html"
     bodies = "".join(f"<div>{picture}</div>" for picture in pictures)

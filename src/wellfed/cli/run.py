@@ -165,7 +165,11 @@ class Teller:
         """Write a table for each rank."""
         from wellfed.report.binding_text import render
 
-        wrong = [binding for binding in bindings if not binding.bound]
+        wrong = [
+            each
+            for each in bindings
+            if not each.bound and (each.planned_cpus or each.planned_memory != "none")
+        ]
         for binding in wrong if self._quiet else bindings:
             tell(render(binding))
 

@@ -73,7 +73,8 @@ def COMMAND(  # noqa: N802 - the name under which the command line finds it
         terminal_of(sys.stdout, os.environ) if output is None else Terminal(),
     )
     if output is None:
-        click.echo(text, nl=False, color=True)
+        # An SVG says by itself that it is UTF-8, whatever the terminal can show.
+        click.echo(text.encode() if text.startswith("<svg") else text, nl=False, color=True)
     else:
         _write(output, text)
 

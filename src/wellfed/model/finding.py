@@ -34,7 +34,7 @@ class Finding(Value):
     """One sentence: what was found and, unless ok, what that does to a GPU job. For n/a and unknown: the reason."""
     evidence: tuple[Proof, ...] = ()
     remedy: str | None = None
-    """The command that mends it now."""
+    """The command that mends it now. Several lines are several ways, ``#`` begins a comment."""
     persist: str | None = None
     """How to keep it over a reboot."""
     undo: str | None = None

@@ -304,9 +304,12 @@ def notes(machine: Machine, placement: Placement | None) -> tuple[str, ...]:
     ]
     if placement is not None:
         said += placement.notes
-        said += [
-            f"rank {rank.local_rank}: {note}" for rank in placement.ranks for note in rank.notes
-        ]
+        of_note: dict[str, list[int]] = {}
+        for rank in placement.ranks:
+            for note in rank.notes:
+                of_note.setdefault(note, []).append(rank.local_rank)
+        for note, ranks in of_note.items():
+            said.append(f"{'rank' if len(ranks) == 1 else 'ranks'} {CpuSet(ranks)}: {note}")
     return tuple(dict.fromkeys(said))
 
 

@@ -266,7 +266,7 @@ def _chip(each: Device | Group, wide: float) -> Block:
         title, detail = say_group(each), ""
         below = ", ".join(device.title for device in each.devices)
     else:
-        title = each.title
+        title = each.kind if each.title == each.address else each.title
         detail = ", ".join(filter(None, (each.detail, *each.remarks)))
         below = _place(each)
 
@@ -282,8 +282,7 @@ def _chip(each: Device | Group, wide: float) -> Block:
 
 
 def _place(device: Device) -> str:
-    address = "" if device.address == device.title else device.address or ""
-    return "  ".join(filter(None, (address, device.link)))
+    return "  ".join(filter(None, (device.address, device.link)))
 
 
 def _switch(branch: Branch, inside: Block, wide: float, high: float) -> Block:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 GAP = NO_BREAK + " "
 """Two columns between things, at which a line may end."""
+LONGEST_TITLE = 24
+"""A longer name moves its own address to the right, and nobody else's."""
 STYLE_OF = {"GPU": "gpu", "NIC": "device", "NVMe": "device"}
 STYLE_OF_LOCAL = {True: "local", False: "remote", None: "unknown"}
 
@@ -113,7 +115,9 @@ class _Row(Value):
 def _set(rows: Sequence[_Row], terminal: Terminal) -> list[str]:
     """Break rows into lines; addresses and links of all devices stand below each other, whatever their depth."""
     tabled = [row for row in rows if row.cells]
-    title = max((len(row.first) + len(row.cells[0].text) for row in tabled), default=0)
+    title = max(
+        (len(row.first) + len(row.cells[0].text[:LONGEST_TITLE]) for row in tabled), default=0
+    )
     widths = [max((len(row.cells[at].text) for row in tabled), default=0) for at in (1, 2)]
     lines = []
     for row in rows:
@@ -228,6 +232,8 @@ def _in_order(branch: Branch) -> list[object]:
 
 def _named(device: Device) -> str:
     """Call a device what it is: ``GPU 0``, ``NIC eth0``; the names of RDMA devices and disks say it themselves."""
+    if device.title == device.address:
+        return device.kind
     if device.kind == "GPU" or device.title.startswith(("nvme", "mlx")):
         return device.title
     return f"{device.kind} {device.title}"
@@ -272,7 +278,7 @@ def _unplaced(machine: Machine, terminal: Terminal) -> list[str]:
 
 def _full_title(device: Device) -> str:
     named = _named(device)
-    return f"{named} {device.address}" if device.address and device.address not in named else named
+    return f"{named} {device.address}" if device.address else named
 
 
 def _plan(machine: Machine, terminal: Terminal, placement: Placement | None) -> list[str]:
@@ -338,12 +344,9 @@ def _how_known(machine: Machine, terminal: Terminal) -> list[str]:
     lines: list[str] = []
     for indices, sources in located_by(machine):
         word = "GPU" if len(indices) == 1 else "GPUs"
-        said = spans(
-            (f"{word} {indices}", "gpu"),
-            " placed by ",
-            ", ".join(map(glued, sources)) or "nothing else",
-        )
-        lines += flow(said, terminal, first=GAP, rest=GAP * 2)
+        by = ", ".join(map(glued, sources))
+        said = spans((f"{word} {indices}", "gpu"), " placed by ", by)
+        lines += flow(said, terminal, first=GAP, rest=GAP * 2) if by else []
     title = flow(spans(("How that is known", "heading")), terminal)
     return title + lines if lines else []
 

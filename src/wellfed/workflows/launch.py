@@ -135,6 +135,8 @@ def launch(plan: Plan, command: tuple[str, ...], settings: Settings, narrator: N
         for rank in ranks:
             refuse_remote(plan, rank.placement)
     narrator.planned(plan, ranks)
+    if settings.malloc != "none":
+        _warn_where_no_preload(path, environment, narrator)
     if stays(plan, settings):
         from wellfed.workflows.launch_ranks import launch_ranks
 
@@ -286,6 +288,14 @@ def _kept(change: EnvironmentChange) -> EnvironmentChange:
     return EnvironmentChange(
         change.name, change.before, change.before, f"kept as you asked: {change.reason}"
     )
+
+
+def _warn_where_no_preload(path: str, environment: Mapping[str, str], narrator: Narrator) -> None:
+    from wellfed.host.allocator import why_not_preloaded
+
+    why = why_not_preloaded(path, environment)
+    if why is not None:
+        narrator.warn(f"--malloc has no effect: {why}")
 
 
 def _num_loader_threads(rank: RankPlacement) -> int:
