@@ -42,18 +42,21 @@ def changed(
     answers: dict[str, str | Unreadable] | None = None,
     environ: str | None = None,
     second: dict[str, str] | None = None,
+    without: tuple[str, ...] = (),
 ) -> RecordedTree:
-    """Assemble a host, and lay other texts, errnos, answers and second readings over it."""
+    """Assemble a host, and lay other texts, errnos, answers and second readings over it; ``without`` leaves paths out."""
     tree = assemble(DGX if name == CPU_ONLY else name)
-    without = (
+    devices = (
         "/sys/devices/pci",
         "/sys/bus/pci",
         "/sys/class/infiniband",
         "/sys/class/n",
         "/proc/driver",
     )
-    drop = without if name == CPU_ONLY else ()
+    drop = without + (devices if name == CPU_ONLY else ())
     said = dict(tree.answers) | (answers or {})
+    if name == CPU_ONLY:
+        said.pop("nvml", None)
     if environ is not None:
         said["environ"] = environ
     kept = {

@@ -19,9 +19,12 @@ COMMAND = (sys.executable, "-m", "wellfed", "run")
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """Return this environment without any launcher's variables, with changes."""
+    """Return this environment without any launcher's variables, with changes.
+
+    No GPU is visible unless a test says so: the tests claim the same on a machine that has some.
+    """
     kept = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES}
-    return kept | changes
+    return kept | {"CUDA_VISIBLE_DEVICES": ""} | changes
 
 
 def launch(

@@ -143,7 +143,7 @@ def test_doctor_of_a_recorded_host(say, hosts):
     ("name", "options", "code"),
     [
         (DGX, (), 0),
-        (DGX, ("--fail-on", "unknown"), 1),
+        (MIXED, ("--fail-on", "unknown"), 1),
         (MIXED, (), 0),
         (MIXED, ("--fail-on", "warn"), 1),
         (MIXED, ("--fail-on", "warn", "--ignore", "env.*"), 0),

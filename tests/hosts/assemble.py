@@ -36,10 +36,13 @@ def assemble(name: str) -> RecordedTree:
     files |= said.get("files", {})
     for absent in said.get("absent", []):
         files.pop(absent, None)
-    answers: dict[str, str | Unreadable] = {"sched_getaffinity": str(_affinity(said)), "environ": said.get("environ", "")}
+    answers: dict[str, str | Unreadable] = {
+        "sched_getaffinity": str(_affinity(said)),
+        "environ": said.get("environ", ""),
+    }
     for question, answer in said.get("answers", {}).items():
         answers[question] = Unreadable(answer["errno"]) if isinstance(answer, dict) else answer
-    if "nvml" in said:
+    if said.get("nvml"):
         answers["nvml"] = (HERE.parent / "recordings" / "nvml" / said["nvml"]).read_text()
     return RecordedTree(
         name,
@@ -111,7 +114,10 @@ def _cores(said: dict) -> list[list[int]]:
     """Give each core's CPU numbers, in the order of packages: x86 servers number second threads after all cores."""
     cpus = said["cpus"]
     cores = cpus["packages"] * cpus["cores_per_package"]
-    return [[core + thread * cores for thread in range(cpus["threads_per_core"])] for core in range(cores)]
+    return [
+        [core + thread * cores for thread in range(cpus["threads_per_core"])]
+        for core in range(cores)
+    ]
 
 
 def _cpus(said: dict, files: dict[str, str]) -> None:
@@ -133,12 +139,20 @@ def _cpus(said: dict, files: dict[str, str]) -> None:
             files[f"{topology}/core_id"] = str(number % per_package)
             files[f"{topology}/thread_siblings_list"] = str(siblings)
             files[f"{topology}/core_cpus_list"] = str(siblings)
-            files[f"{topology}/package_cpus_list"] = str(CpuSet(c for each in in_package for c in each) & online)
+            files[f"{topology}/package_cpus_list"] = str(
+                CpuSet(c for each in in_package for c in each) & online
+            )
+            for name, value in said.get("cpufreq", {}).items():
+                files[f"{base}/cpufreq/policy{cpu}/{name}"] = value
             if per_l3:
                 start = number // per_l3 * per_l3
                 shared = CpuSet(c for each in cores[start : start + per_l3] for c in each) & online
                 cache = f"{base}/cpu{cpu}/cache/index3"
-                files |= {f"{cache}/level": "3", f"{cache}/type": "Unified", f"{cache}/shared_cpu_list": str(shared)}
+                files |= {
+                    f"{cache}/level": "3",
+                    f"{cache}/type": "Unified",
+                    f"{cache}/shared_cpu_list": str(shared),
+                }
 
 
 def _nodes(said: dict, files: dict[str, str]) -> None:
@@ -223,13 +237,19 @@ def _process(said: dict, files: dict[str, str]) -> None:
     files["/proc/self/cgroup"] = f"0::{path}"
     mount = "24 23 0:22 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw"
     files["/proc/self/mountinfo"] = mount
-    files["/proc/self/mounts"] = files["/proc/mounts"] = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0"
+    files["/proc/self/mounts"] = files["/proc/mounts"] = (
+        "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0"
+    )
     here = "/sys/fs/cgroup" + path.rstrip("/")
+    for name, value in said.get("root_cgroup", {}).items():
+        files[f"/sys/fs/cgroup/{name}"] = value
     for name, value in cgroup.get("files", {}).items():
         files[f"{here}/{name}"] = value
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 3 or sys.argv[1] not in names():
-        sys.exit(f"usage: python -m tests.hosts.assemble NAME FOLDER, NAME one of: {', '.join(names())}")
+        sys.exit(
+            f"usage: python -m tests.hosts.assemble NAME FOLDER, NAME one of: {', '.join(names())}"
+        )
     write(sys.argv[1], pathlib.Path(sys.argv[2]))
