@@ -16,12 +16,21 @@ import subprocess
 import sys
 import time
 
-BIN = os.path.dirname(sys.executable)
+BESIDE = os.path.join(os.path.dirname(sys.executable), "wellfed")
+WELLFED = BESIDE if os.path.exists(BESIDE) else shutil.which("wellfed") or BESIDE
 COMMANDS = {
     "python -c pass": [sys.executable, "-c", "pass"],
-    "wellfed run -- true": [f"{BIN}/wellfed", "run", "--quiet", "--", "true"],
-    "python -m wellfed run -- true": [sys.executable, "-m", "wellfed", "run", "--quiet", "--", "true"],
-    "wellfed run --ranks 8 -- true": [f"{BIN}/wellfed", "run", "--quiet", "--ranks", "8", "--", "true"],
+    "wellfed run -- true": [WELLFED, "run", "--quiet", "--", "true"],
+    "python -m wellfed run -- true": [
+        sys.executable,
+        "-m",
+        "wellfed",
+        "run",
+        "--quiet",
+        "--",
+        "true",
+    ],
+    "wellfed run --ranks 8 -- true": [WELLFED, "run", "--quiet", "--ranks", "8", "--", "true"],
     "true": ["true"],
     "numactl -N0 -m0 true": ["numactl", "-N0", "-m0", "true"],
     "hwloc-bind node:0 -- true": ["hwloc-bind", "node:0", "--membind", "node:0", "--", "true"],
@@ -39,11 +48,15 @@ def main() -> None:
     for _ in range(rounds):
         for name in random.sample(list(known), len(known)):
             begun = time.perf_counter()
-            subprocess.run(known[name], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            subprocess.run(
+                known[name], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
             taken[name].append(1e3 * (time.perf_counter() - begun))
     bare = statistics.median(taken["python -c pass"])
-    print(f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release().split('-')[0]}, "
-          f"Python {platform.python_version()}, {rounds} rounds, load {os.getloadavg()[0]:.1f}")
+    print(
+        f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release().split('-')[0]}, "
+        f"Python {platform.python_version()}, {rounds} rounds, load {os.getloadavg()[0]:.1f}"
+    )
     print(f"{'command':32} {'median ms':>9}  {'p10-p90 ms':>13}  {'x python':>8}")
     for name, times in sorted(taken.items(), key=lambda item: statistics.median(item[1])):
         tenths = statistics.quantiles(times, n=10)

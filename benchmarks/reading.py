@@ -34,17 +34,28 @@ def show(what: str, figures: tuple[float, float, float]) -> None:
 
 def main() -> None:
     """Measure and print."""
-    print(f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release().split('-')[0]}, "
-          f"Python {platform.python_version()}, median of {ROUNDS} (p10-p90)")
+    print(
+        f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release().split('-')[0]}, "
+        f"Python {platform.python_version()}, median of {ROUNDS} (p10-p90)"
+    )
     machine = machine_of(None)
-    show(f"live host: {len(machine.cpus)} CPUs, {len(machine.pci)} PCI functions", median_ms(lambda: machine_of(None)))
+    show(
+        f"live host: {len(machine.cpus)} CPUs, {len(machine.pci)} PCI functions",
+        median_ms(lambda: machine_of(None)),
+    )
     for where in sys.argv[1:]:
         recorded = machine_of(where)
         size = f"{len(recorded.cpus)} CPUs, {len(recorded.pci)} PCI functions"
-        show(f"{os.path.basename(where.rstrip('/'))}: {size}", median_ms(lambda w=where: machine_of(w)))
+        show(
+            f"{os.path.basename(where.rstrip('/'))}: {size}",
+            median_ms(lambda w=where: machine_of(w)),
+        )
     allowed = os.sched_getaffinity(0)
     try:
-        show("wellfed.bind() of a machine that was read", median_ms(lambda: wellfed.bind(machine=machine)))
+        show(
+            "wellfed.bind() of a machine that was read",
+            median_ms(lambda: wellfed.bind(machine=machine)),
+        )
     finally:
         os.sched_setaffinity(0, allowed)
 

@@ -47,7 +47,11 @@ def machines(draw: st.DrawFn) -> Machine:
     online = every - offline
     with_cpus = [n for n in numbers if CpuSet.parse(nodes[n]) & online]
     gpus = [
-        gpu(index, draw(st.sampled_from([None, *with_cpus, *with_cpus])))
+        gpu(
+            index,
+            draw(st.sampled_from([None, *with_cpus, *with_cpus])),
+            local_cpus=draw(st.one_of(st.none(), _subsets(every))),
+        )
         for index in range(draw(st.integers(0, 8)))
     ]
     sizes = {n: draw(st.sampled_from([0, 0, 8 * GIB, 64 * GIB, 64 * GIB])) for n in numbers}
@@ -66,6 +70,11 @@ def machines(draw: st.DrawFn) -> Machine:
         quota=draw(st.sampled_from([None, None, 0.5, 3.0, 16.0])),
         gpus=gpus,
     )
+    if draw(st.integers(0, 9)) == 0:
+        # As an old driver's matrix describes a host: local CPUs, and no node at all.
+        nowhere = tuple(replace(each, cpu_node=None) for each in host.gpus)
+        cpus = tuple(replace(each, node=None) for each in host.cpus)
+        return replace(host, nodes=(), gpus=nowhere, cpus=cpus)
     return draw(_with_gpu_memory(host))
 
 

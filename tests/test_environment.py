@@ -121,7 +121,7 @@ def test_nccl_is_kept_from_ignoring_the_mask():
 
     assert removed.value is None
     assert removed.warning
-    assert "--env-keep" in removed.reason
+    assert "--keep-env" in removed.reason
     assert asked["NCCL_IGNORE_CPU_AFFINITY"].kept
     assert "NCCL_IGNORE_CPU_AFFINITY" not in changes({"NCCL_IGNORE_CPU_AFFINITY": "0"})
 

@@ -16,6 +16,7 @@ from wellfed.host.isolation import (
     choose_base,
     find_site,
     make_cgroup,
+    open_base,
     remove_cgroup,
     scope_command,
     try_scope,
@@ -23,6 +24,7 @@ from wellfed.host.isolation import (
 from wellfed.host.recorded_tree import RecordedTree
 from wellfed.model.cpuset import CpuSet
 from wellfed.model.errors import IsolationError
+from wellfed.workflows.launch_ranks import GIVE_BACK
 
 V2_MOUNT = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"
 V1_MOUNT = "31 23 0:27 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset"
@@ -173,6 +175,26 @@ def test_a_cgroup_is_recorded_before_it_is_made(tmp_path):
 
     assert text.startswith(f"{CGROUP}\t{tmp_path}/no/such/rank0\t")
     assert not record.exists()
+
+
+def test_controllers_are_withdrawn_unless_others_came(tmp_path):
+    """Children that were there before do not hold them; one that came since may use them, and that is said."""
+    control = tmp_path / "cgroup.subtree_control"
+    control.write_text("memory")
+    (tmp_path / "before").mkdir()
+    one = Borrowed(str(tmp_path.parent / f"{tmp_path.name}-records"), GIVE_BACK)
+    open_base(Site(str(tmp_path), ("cpuset",)), one)
+    opened = control.read_text()
+
+    closed = one.give_back()
+    withdrawn = control.read_text()
+    open_base(Site(str(tmp_path), ("cpuset",)), one)
+    (tmp_path / "since").mkdir()
+    kept = one.give_back()
+
+    assert (opened, closed, withdrawn) == ("+cpuset", (), "-cpuset")
+    assert "since" in kept[0]
+    assert control.read_text() == "+cpuset"
 
 
 def site_here() -> Site | None:

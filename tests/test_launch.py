@@ -11,11 +11,28 @@ import pytest
 
 from tests.launching import COMMAND, begin, end, environment, launch
 from wellfed.host import launch as host_launch
-from wellfed.host.launch import Order, Signals, find_command, start
+from wellfed.host.launch import (
+    Order,
+    Signals,
+    confirm_running,
+    find_command,
+    fork_child,
+    open_gate,
+    prepared,
+)
 from wellfed.model.errors import LaunchError, PlacementError
 
 PYTHON = sys.executable
 NO_SIGNALS = Signals((), ())
+
+
+def start(order: Order) -> tuple[int, object]:
+    """Start a child and let it become its command; return its number and what it prepared."""
+    child = fork_child(order, NO_SIGNALS)
+    found = prepared(child)
+    open_gate(child)
+    confirm_running(child)
+    return child.pid, found
 
 
 @pytest.mark.parametrize("code", [0, 3, 255])
@@ -291,7 +308,7 @@ def test_a_script_whose_interpreter_is_missing_says_so(tmp_path):
 def test_too_long_arguments_are_one_sentence():
     """E2BIG is the kernel's, the sentence is ours."""
     with pytest.raises(LaunchError, match="E2BIG") as raised:
-        start(Order(("true", "x" * (1 << 18)), "/bin/true", {}, tuple), NO_SIGNALS)
+        start(Order(("true", "x" * (1 << 18)), "/bin/true", {}, tuple))
 
     assert raised.value.exit_code == 126
 
@@ -319,7 +336,7 @@ def test_a_refusal_in_the_child_is_raised_in_the_parent():
         raise PlacementError("too few cores", remedy="start fewer ranks")
 
     with pytest.raises(PlacementError, match="too few cores") as raised:
-        start(Order(("true",), "/bin/true", {}, refuse), NO_SIGNALS)
+        start(Order(("true",), "/bin/true", {}, refuse))
 
     assert raised.value.remedy == "start fewer ranks"
     with pytest.raises(ChildProcessError):
@@ -330,10 +347,10 @@ def test_what_a_child_prepared_reaches_the_parent_whole():
     """A report larger than a pipe does not block."""
     large = tuple(range(100_000))
 
-    started = start(Order(("true",), "/bin/true", {}, lambda: large), NO_SIGNALS)
-    os.waitpid(started.pid, 0)
+    pid, found = start(Order(("true",), "/bin/true", {}, lambda: large))
+    os.waitpid(pid, 0)
 
-    assert started.prepared == large
+    assert found == large
 
 
 def test_a_child_whose_parent_is_gone_does_not_start(tmp_path, monkeypatch):
@@ -343,7 +360,7 @@ def test_a_child_whose_parent_is_gone_does_not_start(tmp_path, monkeypatch):
     monkeypatch.setattr(host_launch.os, "getpid", lambda: real() + 1)
 
     with pytest.raises(LaunchError, match="ended before its command began"):
-        start(Order(("touch", str(marker)), "/usr/bin/touch", {}, tuple), NO_SIGNALS)
+        start(Order(("touch", str(marker)), "/usr/bin/touch", {}, tuple))
 
     assert not marker.exists()
 

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from tests.launching import COMMAND, await_end, await_file, begin, end, environment, launch
 from wellfed.host import borrowed
-from wellfed.host.borrowed import FILE, Borrowed, Loan, give_back_dead, state_folder
+from wellfed.host.borrowed import FILE, Borrowed, Loan, give_back_dead
 from wellfed.host.latency import PER_CPU, stricter
+from wellfed.host.state import state_folder
 from wellfed.model.errors import LaunchError
 
 OWN_SOFT, OWN_HARD = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -311,7 +312,7 @@ def test_latency_is_given_back_after_kill_9(latencies, state, tmp_path):
 
 @pytest.mark.host
 def test_latency_is_given_back_by_the_next_launch(latencies, state, tmp_path):
-    """Parent and guard are both killed: the record is found by the next launch that looks after ranks."""
+    """Parent and guard are both killed: the record is found by the next launch."""
     running, rank = begin_latency(state, tmp_path)
     children = pathlib.Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
     for pid in [int(word) for word in children if int(word) != rank]:
@@ -321,7 +322,7 @@ def test_latency_is_given_back_by_the_next_launch(latencies, state, tmp_path):
     await_end(rank)
     left = {path.read_text().strip() for path in latencies}
 
-    done = launch("--ranks", "1", "--", "true", WELLFED_STATE_DIR=str(state))
+    done = launch("--", "true", WELLFED_STATE_DIR=str(state))
 
     assert "77" in left
     assert b"gave back" in done.stderr

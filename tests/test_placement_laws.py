@@ -108,10 +108,19 @@ def test_a_local_rank_is_on_its_gpus_nodes(host, job, wanted):
     found = planned(host, job, wanted)
 
     for rank in found.ranks:
-        if rank.local and wanted.policy != "socket":
-            assert rank.cpu_nodes <= NodeSet(host.gpu_at(each).cpu_node for each in rank.gpus)
+        if rank.local and (wanted.policy != "socket" or not rank.cpu_nodes):
+            assert rank.cpus <= union(beside(host, each) for each in rank.gpus)
         if rank.local is False:
-            assert any("no CPU of node" in note for note in rank.notes)
+            assert any("no CPU of node" in n or "none of the CPUs" in n for n in rank.notes)
+
+
+def beside(host: Machine, address: str) -> CpuSet:
+    """Give the CPUs beside a GPU: its node's, or where that is unknown those called local, unless all are."""
+    gpu = host.gpu_at(address)
+    if gpu.cpu_node is not None:
+        return host.cpus_of([gpu.cpu_node])
+    local = union(core for core in host.cores(host.online) if core & (gpu.local_cpus or CpuSet()))
+    return CpuSet() if local == host.online else local
 
 
 @given(machines(), jobs(), wishes(policy_names()))
@@ -131,14 +140,14 @@ def test_memory_comes_from_host_memory_that_is_allowed(host, job, wanted):
 @given(machines(), jobs(), wishes(("node",)))
 @patient
 def test_a_gpu_whose_place_is_unknown_narrows_nothing(host, job, wanted):
-    """A rank beside a GPU without a node keeps the whole allowed mask, and its memory policy."""
+    """A rank beside a GPU of which neither node nor CPUs are known keeps the whole allowed mask, and its memory policy."""
     wanted = replace(
         wanted, smt="on", reserve=CpuSet(), reserve_cores_per_node=0, memory="preferred"
     )
     found = planned(host, job, wanted)
 
     for rank in found.ranks:
-        if rank.gpus and any(host.gpu_at(each).cpu_node is None for each in rank.gpus):
+        if rank.gpus and not all(beside(host, each) for each in rank.gpus):
             assert rank.cpus == host.allowed.cpus
             assert rank.local is None
             assert rank.memory.mode == "none"

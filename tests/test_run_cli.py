@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import validate
 
 from tests.hosts.assemble import assemble, write
 from tests.launching import environment, launch
@@ -353,6 +355,13 @@ def test_the_driver_is_asked_only_where_files_cannot_decide(name, variables, rea
     assert reason is None or any(reason in each for each in reasons)
 
 
+def schema(name: str) -> dict:
+    """Load a published schema."""
+    return json.loads(
+        importlib.resources.files("wellfed.report").joinpath(f"schemas/{name}.json").read_text()
+    )
+
+
 @pytest.fixture(scope="module")
 def dgx(tmp_path_factory):
     """Write an eight-GPU host as a folder for --host."""
@@ -397,7 +406,7 @@ def test_the_plan_is_json(dgx):
     )
     plan = json.loads(done.stdout)
 
-    assert plan["schema"] == "wellfed/plan/1"
+    validate(plan, schema("plan-1"))
     assert [rank["gpus"][0]["index"] for rank in plan["ranks"]] == list(range(8))
     assert plan["ranks"][0]["cpus"] == "0-13,112-125"
     assert plan["ranks"][0]["memory"] == {"mode": "preferred", "nodes": "0"}
@@ -467,3 +476,18 @@ def test_a_plan_needs_a_rank_of_its_own():
     """A rank that sees nobody's GPU is told so."""
     with pytest.raises(UsageError):
         planned("ubuntu2204-dgxh100-8h100", LOCAL_RANK="9", LOCAL_WORLD_SIZE="8")
+
+
+def test_the_report_is_as_published(tmp_path):
+    """wellfed/run/1, its plan and its bindings, of ranks that were verified."""
+    path = tmp_path / "r.json"
+    words = ("--ranks", "2", "--memory", "local", "--verify", "0.1", "--report", str(path))
+
+    done = launch("-q", *words, "--", "sleep", "0.5")
+    found = json.loads(path.read_text())
+
+    assert done.returncode == 0
+    validate(found, schema("run-1"))
+    validate(found["plan"], schema("plan-1"))
+    assert [rank["exit_code"] for rank in found["ranks"]] == [0, 0]
+    assert all(rank["verified"] is not None for rank in found["ranks"])

@@ -25,8 +25,11 @@ from tests.launching import (
     launch,
 )
 from wellfed.host.guard import NAME
+from wellfed.host.launch import Order
 from wellfed.host.lines import LONGEST_PARTIAL_BYTES, Sink, Stream
-from wellfed.host.supervise import exit_code_of, forwarded, say_code
+from wellfed.host.signals import exit_code_of, forwarded, say_code
+from wellfed.host.supervise import Supervisor
+from wellfed.model.errors import LaunchError
 
 SAY_PID = 'echo $$ >>"$PIDS"; '
 
@@ -545,6 +548,43 @@ def test_one_watched_process_can_ask_its_terminal(pids):
     assert b"read=hello" in out
 
 
+def test_a_refusal_in_the_last_rank_starts_none(tmp_path):
+    """All ranks are prepared before the first command begins."""
+    supervisor = Supervisor(grace_seconds=1, say=lambda sentence: None)
+
+    def refuse():
+        raise LaunchError("too few files", remedy="raise the limit")
+
+    marker = tmp_path / "started"
+    preparations = (tuple, tuple, refuse)
+    with pytest.raises(LaunchError, match="too few files"), supervisor:
+        for prepare in preparations:
+            supervisor.launch(Order(("touch", str(marker)), "/usr/bin/touch", {}, prepare))
+        supervisor.prepared()
+        supervisor.release()
+
+    assert not marker.exists()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_stopped_job_stops_and_goes_on(pids):
+    """Ctrl-Z stops ranks and parent, `fg` lets all go on."""
+    running = begin(
+        "-q", "--ranks", "2", "--", "sh", "-c", SAY_PID + "exec sleep 60", PIDS=str(pids.path)
+    )
+    ranks = pids.wait(2)
+
+    running.send_signal(signal.SIGTSTP)
+    stopped = all(_await_state(pid, "T") for pid in (running.pid, *ranks))
+    running.send_signal(signal.SIGCONT)
+    resumed = all(_await_state(pid, "S") for pid in (running.pid, *ranks))
+    running.terminate()
+    end(running)
+
+    assert (stopped, resumed) == (True, True)
+
+
 @pytest.mark.parametrize(("status", "code"), [(0, 0), (7 << 8, 7), (9, 137), (255 << 8, 255)])
 def test_wait_statuses_become_shell_codes(status, code):
     """Its own code, or 128 plus the signal."""
@@ -645,6 +685,16 @@ def test_a_line_without_end_is_not_kept_for_ever():
 def _children(pid: int) -> list[int]:
     text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(word) for word in text.split()]
+
+
+def _await_state(pid: int, wanted: str, seconds: float = 10) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
+        if text.rpartition(")")[2].split()[0] == wanted:
+            return True
+        time.sleep(0.01)
+    return False
 
 
 def _name(pid: int) -> str:

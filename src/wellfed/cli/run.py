@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from wellfed.cli.run_options import OPTIONS, UNLIMITED, Words
+from wellfed.cli.run_options import OPTIONS, Words
 from wellfed.host.limits import Limits
 from wellfed.model.errors import UsageError, WellfedError
 from wellfed.model.placement import Wishes
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from wellfed.model.binding import Binding, Repair
     from wellfed.workflows.launch import Outcome, RankStart
     from wellfed.workflows.plan import Plan
-
-assert UNLIMITED == -1, "RLIM_INFINITY of Python's resource module"
 
 
 def run(words: Words) -> int:
@@ -177,7 +175,8 @@ class Teller:
         """Write what had drifted."""
         from wellfed.report.binding_text import render_repair
 
-        tell(f"wellfed: warning: drift\n{render_repair(repair)}")
+        # What cannot be set right is found again at every look.
+        self._tell_once(f"wellfed: warning: drift\n{render_repair(repair)}")
 
     def report(self, outcome: Outcome) -> None:
         """Write the JSON report, whole or not at all."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from wellfed.gpus._base import Sightings, Unanswered, Vendor
 from wellfed.model.cpuset import NodeSet
 from wellfed.model.errors import MalformedTextError
-from wellfed.model.machine import Evidence, MigInstance, Sighting
+from wellfed.model.machine import Evidence, MigInstance, Sighting, pci_order
 from wellfed.model.tree import read_int
 from wellfed.model.value import Value
 
@@ -78,7 +78,9 @@ def look(tree: HostTree) -> Sightings:
             continue
         gpus.setdefault(place[0], []).append(KfdGpu(kfd_node, properties, *place))
     found = [_sighting(tree, parts, cpu_nodes) for parts in gpus.values()]
-    return Sightings(tuple(sorted(found, key=_pci_order)), tuple(unanswered))
+    return Sightings(
+        tuple(sorted(found, key=lambda each: pci_order(each.pci_address))), tuple(unanswered)
+    )
 
 
 def _sighting(tree: HostTree, parts: list[KfdGpu], cpu_nodes: list[int]) -> Sighting:
@@ -188,10 +190,6 @@ def _parse_properties(text: str) -> dict[str, int]:
         for pair in pairs
         if len(pair) == 2 and pair[1].isascii() and pair[1].isdigit() and len(pair[1]) <= 20
     }
-
-
-def _pci_order(sighting: Sighting) -> tuple[int, ...]:
-    return tuple(int(part, 16) for part in sighting.pci_address.replace(".", ":").split(":"))
 
 
 def _unanswered(reason: str) -> Unanswered:

@@ -12,16 +12,13 @@ import os
 
 from wellfed.host.live_tree import LiveTree
 from wellfed.host.processes import stat_of
+from wellfed.host.state import STATE_VARIABLE
 from wellfed.model.errors import LaunchError
 from wellfed.model.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-SYSTEM_STATE = "/var/lib/wellfed"
-STATE_VARIABLE = "WELLFED_STATE_DIR"
-"""Another folder for records, above all others."""
 
 FILE, CGROUP, CONTROLLERS = "file", "cgroup", "controllers"
 """A file that was written; a cgroup that was made; controllers that were handed to the children of a cgroup."""
@@ -47,7 +44,7 @@ class Borrowed:
         """Take the folder of all records, and how to turn back the kinds that are no files."""
         self._folder = folder
         self._give_back = {FILE: give_back_file, **give_back}
-        self._record = os.path.join(folder, _identity(os.getpid()) or "")
+        self._record = os.path.join(folder, _identity(os.getpid()) or f"{os.getpid()}-unknown")
         self._loans: list[Loan] = []
 
     def write(self, path: str, text: str) -> None:
@@ -80,17 +77,6 @@ class Borrowed:
     def _note(self, loan: Loan) -> None:
         self._loans.append(loan)
         _store(self._record, self._loans)
-
-
-def state_folder(environment: Mapping[str, str]) -> str:
-    """Return the folder of records: /var/lib/wellfed for root, else below $XDG_STATE_HOME."""
-    chosen = environment.get(STATE_VARIABLE)
-    if not chosen and os.geteuid() == 0:
-        chosen = SYSTEM_STATE
-    if not chosen:
-        home = os.path.join(environment.get("HOME", "/"), ".local/state")
-        chosen = os.path.join(environment.get("XDG_STATE_HOME") or home, "wellfed")
-    return os.path.join(chosen, "borrowed")
 
 
 def give_back_dead(

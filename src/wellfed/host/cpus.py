@@ -227,7 +227,7 @@ def _compare_packages(facts: Facts, package_of: Mapping[int, int]) -> None:
 
 def _read_dies(facts: Facts, firsts: CpuSet) -> dict[int, int]:
     """Return the die of each core's first CPU (since v5.3); −1 means that firmware names none."""
-    found = {}
+    found: dict[int, int] = {}
     for first in firsts:
         die = read_int(facts.tree, f"{FOLDER}/cpu{first}/topology/die_id")
         if die is None and not found:
@@ -306,7 +306,7 @@ def _shared_with(facts: Facts, cpu: int, folder: str, names: tuple[str, ...]) ->
             path = f"{folder}/{name}"
             facts.remark(
                 f"without itself {names[0]}",
-                f"{path} reads {shown(str(found))}, which lacks CPU {cpu} itself: not used",
+                f"{path} lacks CPU {cpu} itself (it names {found or 'none'}): not used",
             )
     return None
 
@@ -362,7 +362,7 @@ def _kinds_by_strength(strength: Mapping[int, int]) -> dict[int, str]:
 
 def _numbers(facts: Facts, cpus: CpuSet, name: str) -> dict[int, int]:
     """Read one number of each CPU; none where any is missing or damaged."""
-    found = {}
+    found: dict[int, int] = {}
     for cpu in cpus:
         path = f"{FOLDER}/cpu{cpu}/{name}"
         number = read_int(facts.tree, path)

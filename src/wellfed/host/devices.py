@@ -10,12 +10,20 @@ from wellfed.host.pci import (
     NETWORK,
     NVME,
     PciFunction,
-    address_key,
     addresses_in,
     evidence_of,
     is_address,
 )
-from wellfed.model.machine import Evidence, Gpu, Nic, Nvme, normal_pci_address
+from wellfed.model.machine import (
+    GPU_VENDORS,
+    Evidence,
+    Gpu,
+    Nic,
+    Nvme,
+    gpu_order,
+    normal_pci_address,
+    pci_order,
+)
 from wellfed.model.value import Value
 
 TYPE_CHECKING = False
@@ -27,8 +35,6 @@ if TYPE_CHECKING:
 
     Pci = dict[str, PciFunction]
 
-VENDORS = {"10de": "nvidia", "1002": "amd", "8086": "intel"}
-"""Makers of GPUs by PCI vendor, in the order in which their GPUs are numbered."""
 DISCRETE = {
     "nvidia": ("0300", "0302"),
     "amd": ("0300", "0302", "0380", "1200"),
@@ -67,15 +73,12 @@ def read_gpus(facts: Facts, pci: Pci, nodes: Sequence[NumaNode]) -> tuple[Gpu, .
     }
     vendor_of |= {address: "nvidia" for address in said}
     closed = _closed(facts, pci, vendor_of, said)
-    ranked = list(VENDORS.values())
-    order = sorted(
-        vendor_of,
-        key=lambda each: (
-            ranked.index(vendor_of[each]),
-            closed.get(each, False),
-            address_key(each),
-        ),
-    )
+
+    def position(address: str) -> tuple[object, ...]:
+        vendor, *place = gpu_order(vendor_of[address], address)
+        return vendor, closed.get(address, False), *place
+
+    order = sorted(vendor_of, key=position)
     return tuple(
         Gpu(
             index=index,
@@ -115,7 +118,7 @@ def read_nics(facts: Facts, pci: Pci, nodes: Sequence[NumaNode]) -> tuple[Nic, .
             rdma_devices=tuple(name for name, card in rdma.items() if card == address),
             evidence=evidence_of(facts, pci[address], pci, nodes) if address in pci else (),
         )
-        for address in sorted(cards, key=address_key)
+        for address in sorted(cards, key=pci_order)
     ]
     elsewhere = tuple(Nic(None, (name,)) for name, card in interfaces.items() if not card)
     return (*nics, *elsewhere)
@@ -144,7 +147,7 @@ def read_nvmes(facts: Facts, pci: Pci, nodes: Sequence[NumaNode]) -> tuple[Nvme,
 def _gpu_vendor(facts: Facts, function: PciFunction, said: dict[str, DriverWord]) -> str | None:
     """Return whose GPU a function is; None for anything else, such as a server's own VGA chip."""
     device = function.device
-    vendor = VENDORS.get(device.vendor)
+    vendor = GPU_VENDORS.get(device.vendor)
     if vendor is None or device.class_code[:4] not in DISCRETE[vendor]:
         return None
     if vendor == "intel" and device.address.endswith(INTEL_INTEGRATED):

@@ -97,7 +97,8 @@ LISTS = frozenset(
 
 def shown(text: str) -> str:
     """Quote a text for a sentence, on one line and not too long."""
-    return repr(text if len(text) <= 40 else text[:37] + "...")
+    quoted = repr(text[:41])
+    return quoted if len(quoted) <= 42 else quoted[:38] + "..."
 
 
 def number_after(prefix: str, name: str) -> int | None:

@@ -101,7 +101,7 @@ def open_base(site: Site, borrowed: Borrowed) -> None:
         return
     path = f"{site.base}/cgroup.subtree_control"
     words = " ".join(site.missing)
-    borrowed.note(Loan(CONTROLLERS, path, words))
+    borrowed.note(Loan(CONTROLLERS, path, words, "/".join(_children(site.base))))
     _write(path, " ".join(f"+{name}" for name in site.missing))
 
 
@@ -183,13 +183,11 @@ def remove_cgroup(loan: Loan) -> str | None:
 
 
 def withdraw_controllers(loan: Loan) -> str | None:
-    """Take controllers back from a base's children, unless other cgroups use them by now."""
+    """Take controllers back from a base's children, unless cgroups that were not there before may use them by now."""
     base = os.path.dirname(loan.path)
-    children = (
-        [each.name for each in os.scandir(base) if each.is_dir()] if os.path.isdir(base) else []
-    )
-    if children:
-        return f"{base} goes on handing {loan.written} to its children: {children[0]} is there now"
+    newer = [name for name in _children(base) if name not in loan.found.split("/")]
+    if newer:
+        return f"{base} goes on handing {loan.written} to its children: {newer[0]} is there now"
     try:
         _write(loan.path, " ".join(f"-{name}" for name in loan.written.split()))
     except IsolationError as refusal:
@@ -249,6 +247,14 @@ def _check(folder: str, walls: Walls) -> None:
                 f"--isolate: {folder} may use {name} {text or 'none'}, planned were {wanted}",
                 remedy="look at cpuset.cpus.effective of the cgroups above it",
             )
+
+
+def _children(base: str) -> list[str]:
+    """List the cgroups in a cgroup."""
+    try:
+        return sorted(entry.name for entry in os.scandir(base) if entry.is_dir())
+    except OSError:
+        return []
 
 
 def _kill_all(folder: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import marshal
 import os
 import sys
@@ -23,6 +22,9 @@ else:
 
 DEFAULT_PATH = "/bin:/usr/bin"
 """Where execvp(3) looks without PATH (glibc, confstr _CS_PATH)."""
+
+PREPARED = "prepared"
+LENGTH_BYTES = 8
 
 NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED = 126, 127, 2
 """The shell's exit codes, and ours for anything before the launch."""
@@ -52,12 +54,15 @@ class Signals(Value):
     ignored: tuple[int, ...]
 
 
-class Started(Value):
-    """A child whose command runs."""
+class Child(Value):
+    """A child that prepares itself, and waits to become its command."""
 
     pid: int
-    prepared: Any
-    """What ``prepare`` returned."""
+    command: tuple[str, ...]
+    report: int
+    """Reading end: what it prepared, then why it could not become its command; ends when it has."""
+    gate: int
+    """Writing end: a byte lets it go on."""
 
 
 def find_command(name: str, environment: Mapping[str, str]) -> str:
@@ -102,35 +107,62 @@ def become(
         raise refused(path, refusal) from None
 
 
-def start(order: Order, signals: Signals) -> Started:
-    """Start a child that prepares itself and becomes the command; an error of either is raised here.
+def fork_child(order: Order, signals: Signals) -> Child:
+    """Start a child that prepares itself and then waits for `release`; ``signals`` is what its command finds.
 
     It is killed when this process ends, however that happens. The caller blocks the signals that it reads itself, so
-    that none is lost between fork and execve; ``signals`` is what the command finds.
+    that none is lost between fork and execve.
     """
-    reader, writer = os.pipe()
-    parent = os.getpid()
     # Here and not at the top: a process that becomes its command itself has no use for ctypes.
-    from wellfed.host import syscalls
+    from wellfed.host.syscalls import prctl_pdeathsig
 
+    reader, report = os.pipe()
+    gate, opener = os.pipe()
+    parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _be_child(order, writer, parent, signals, syscalls.prctl_pdeathsig)
-    os.close(writer)
+        os.close(opener)
+        _be_child(order, report, gate, parent, signals, prctl_pdeathsig)
+    os.close(report)
+    os.close(gate)
     if order.own_group:
         _lead_group(pid)
-    said = io.BytesIO(_read_to_end(reader))
-    prepared = _next_report(said)
-    failed = _next_report(said)
-    if prepared is not None and failed is None and prepared[0] == "prepared":
-        return Started(pid, prepared[1])
-    os.waitpid(pid, 0)
-    if prepared is None:
+    return Child(pid, order.command, reader, opener)
+
+
+def prepared(child: Child) -> Any:
+    """Wait until a child has prepared itself and return what it reports; its refusal is raised here."""
+    said = _read_report(child.report)
+    if said is None:
+        os.waitpid(child.pid, 0)
         raise LaunchError(
-            f"the child for {order.command[0]!r} ended before its command began",
+            f"the child for {child.command[0]!r} ended before its command began",
             remedy="look above for its own words, and in `dmesg` for an out-of-memory kill",
         )
-    raise _rebuild(failed or prepared)
+    if said[0] != PREPARED:
+        os.waitpid(child.pid, 0)
+        raise _rebuild(said)
+    return said[1]
+
+
+def open_gate(child: Child) -> None:
+    """Let a prepared child become its command."""
+    try:
+        os.write(child.gate, b"!")
+    except BrokenPipeError:
+        # It was killed meanwhile: whoever waits for it will see.
+        return
+    finally:
+        os.close(child.gate)
+
+
+def confirm_running(child: Child) -> None:
+    """Wait until a child has become its command; LaunchError where the kernel would not execute it."""
+    said = _read_report(child.report)
+    os.close(child.report)
+    if said is not None:
+        os.waitpid(child.pid, 0)
+        raise _rebuild(said)
 
 
 def current_signals() -> Signals:
@@ -182,7 +214,12 @@ def environment_at_start() -> dict[str, str]:
 
 
 def _be_child(
-    order: Order, report: int, parent: int, signals: Signals, die_with_parent: Callable[[], None]
+    order: Order,
+    report: int,
+    gate: int,
+    parent: int,
+    signals: Signals,
+    die_with_parent: Callable[[], None],
 ) -> NoReturn:
     """Prepare and become the command, or write to the parent why not. Nothing may return into the parent's code."""
     try:
@@ -194,11 +231,14 @@ def _be_child(
             _lead_group(0)
         for number, source in enumerate(order.streams):
             _connect(source, number)
-        _write_whole(report, marshal.dumps(("prepared", order.prepare())))
+        _write_report(report, (PREPARED, order.prepare()))
+        if not os.read(gate, 1):
+            # The parent gave up, because another rank cannot start.
+            os._exit(NOT_STARTED)
         become(order.path, order.command, order.environment, signals=signals)
     except WellfedError as error:
         kind, code = type(error).__name__, getattr(error, "exit_code", NOT_STARTED)
-        _write_whole(report, marshal.dumps((kind, error.message, error.remedy, code)))
+        _write_report(report, (kind, error.message, error.remedy, code))
     finally:
         # Only our own mistakes arrive here as an exception.
         mistake = sys.exc_info()[1]
@@ -224,26 +264,29 @@ def _connect(source: int, number: int) -> None:
         os.dup2(source, number)
 
 
-def _read_to_end(descriptor: int) -> bytes:
-    chunks = []
-    while chunk := os.read(descriptor, 65536):
-        chunks.append(chunk)
-    os.close(descriptor)
-    return b"".join(chunks)
-
-
-def _write_whole(descriptor: int, content: bytes) -> None:
+def _write_report(descriptor: int, report: tuple[Any, ...]) -> None:
+    """Write plain values, their length first."""
+    content = marshal.dumps(report)
+    content = len(content).to_bytes(LENGTH_BYTES, "little") + content
     while content:
         content = content[os.write(descriptor, content) :]
 
 
-def _next_report(said: io.BytesIO) -> tuple[Any, ...] | None:
-    """Read one more report of a child; None where it wrote no more, or was killed while it wrote."""
-    try:
-        found: tuple[Any, ...] = marshal.load(said)
-    except (EOFError, ValueError):
+def _read_report(descriptor: int) -> tuple[Any, ...] | None:
+    """Read one report; None where the child wrote no more: it became its command, or was killed."""
+    size = int.from_bytes(_read_exactly(descriptor, LENGTH_BYTES), "little")
+    content = _read_exactly(descriptor, size)
+    if not size or len(content) < size:
         return None
+    found: tuple[Any, ...] = marshal.loads(content)
     return found
+
+
+def _read_exactly(descriptor: int, size: int) -> bytes:
+    content = b""
+    while len(content) < size and (chunk := os.read(descriptor, size - len(content))):
+        content += chunk
+    return content
 
 
 def _rebuild(report: tuple[Any, ...]) -> WellfedError:

@@ -6,13 +6,16 @@ from wellfed.host.facts import number_after, shown
 from wellfed.model.cpuset import EMPTY, CpuSet, NodeSet
 from wellfed.model.machine import HugePages, NumaNode
 from wellfed.model.tree import read_int
-from wellfed.model.units import parse_kilobyte_field
+from wellfed.model.units import format_bytes, parse_kilobyte_field
+from wellfed.model.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from wellfed.host.facts import Facts
 
 FOLDER = "/sys/devices/system/node"
+WHOLE_MAY_EXCEED = 1.02
+"""Nodes and the whole host are read one after the other, while memory may be added: 2 % apart is no contradiction."""
 SMALLEST_DISTANCE = 10
 """The firmware's word for local (ACPI, System Locality Information Table); 0 to 9 have no meaning."""
 
@@ -41,7 +44,30 @@ def read_nodes(facts: Facts, online: CpuSet) -> tuple[NumaNode, ...]:
                 cpus_recorded=number not in unsaid,
             )
         )
-    return tuple(nodes)
+    return _against_whole(facts, nodes)
+
+
+def _against_whole(facts: Facts, nodes: list[NumaNode]) -> tuple[NumaNode, ...]:
+    """Compare the nodes' memory with that of the whole host, which is their sum (mm/show_mem.c, si_meminfo).
+
+    A virtual machine whose memory was added later may show less on its nodes. Where one node has all memory there
+    is, the whole host's is taken. A container's /proc/meminfo may show less than the nodes: that is its limit.
+    """
+    meminfo = facts.tree.read("/proc/meminfo") or ""
+    whole = parse_kilobyte_field(meminfo, "MemTotal")
+    sizes = [node.memory_bytes for node in nodes if node.memory_bytes is not None]
+    total = sum(sizes)
+    if whole is None or len(sizes) < len(nodes) or not 0 < total * WHOLE_MAY_EXCEED < whole:
+        return tuple(nodes)
+    holders = [node for node in nodes if node.memory_bytes]
+    known = f"the host has {format_bytes(whole)} of memory, and its nodes together {format_bytes(total)}"
+    if len(holders) != 1:
+        facts.remark("memory", f"{known}: where the rest is, is not known")
+        return tuple(nodes)
+    facts.remark("memory", f"{known}: all of it is taken as that of node {holders[0].node}")
+    left = _free_and_reclaimable(meminfo)
+    full = replace(holders[0], memory_bytes=whole, available_bytes=left)
+    return tuple(full if node.node == full.node else node for node in nodes)
 
 
 def _without_numa(facts: Facts, online: CpuSet, errno_name: str) -> tuple[NumaNode, ...]:

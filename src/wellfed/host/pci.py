@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wellfed.host.facts import Facts, shown
 from wellfed.model.cpuset import CpuSet
-from wellfed.model.machine import Evidence, NumaNode, PciDevice, PciLink
+from wellfed.model.machine import Evidence, NumaNode, PciDevice, PciLink, pci_order
 from wellfed.model.tree import read_int
 from wellfed.model.value import Value
 
@@ -40,7 +40,7 @@ def read_pci(facts: Facts) -> dict[str, PciFunction]:
     """
     found: dict[str, PciFunction] = {}
     paths = _paths(facts)
-    for address in sorted(paths, key=address_key):
+    for address in sorted(paths, key=pci_order):
         identity = _identity(facts, paths[address])
         if identity[0].startswith(TELLING) or (identity[1], identity[0][:4]) == NVSWITCH:
             real = facts.tree.link(paths[address])
@@ -48,7 +48,7 @@ def read_pci(facts: Facts) -> dict[str, PciFunction]:
             found[address] = PciFunction(_read_function(facts, address, path, identity), path)
     for function in tuple(found.values()):
         _add_bridges(facts, function.path, found)
-    return {address: found[address] for address in sorted(found, key=address_key)}
+    return {address: found[address] for address in sorted(found, key=pci_order)}
 
 
 def is_address(text: str) -> bool:
@@ -64,11 +64,6 @@ def is_address(text: str) -> bool:
         and len(function) == 1
         and all(digit in "0123456789abcdef" for digit in domain + bus + device + function)
     )
-
-
-def address_key(address: str) -> tuple[int, ...]:
-    """Order addresses by number, as the kernel and NVML do: domain, bus, device, function."""
-    return tuple(int(part, 16) for part in address.replace(".", ":").split(":"))
 
 
 def addresses_in(path: str) -> tuple[str, ...]:

@@ -9,14 +9,26 @@ import time
 
 from wellfed.host import syscalls
 from wellfed.host.guard import Guard
-from wellfed.host.launch import Order, Signals, Started, current_signals, start
+from wellfed.host.launch import (
+    Child,
+    Order,
+    Signals,
+    confirm_running,
+    current_signals,
+    fork_child,
+    open_gate,
+    prepared,
+)
 from wellfed.host.lines import Sink, Stream
+from wellfed.host.signals import exit_code_of, forwarded, say_code, signal_name
+from wellfed.model.errors import LaunchError
 from wellfed.model.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal as _signal
     from collections.abc import Callable, Sequence
+    from typing import Any
 
     from wellfed.host.feed import Feed
 else:
@@ -27,10 +39,6 @@ SIGINFO_BYTES = 128
 
 SI_KERNEL = 0x80
 """si_code of a signal that no process sent, such as the terminal's interrupt (include/uapi/asm-generic/siginfo.h)."""
-
-PRIVATE = ("SIGKILL", "SIGSTOP", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGSYS", "SIGPIPE",
-           "SIGXFSZ", "SIGTTIN", "SIGTTOU", "SIGPROF", "SIGVTALRM", "SIGCHLD", "SIGWINCH", "SIGURG", "SIGIO")  # fmt: skip
-"""Not forwarded: they cannot be caught, are about this process itself, or mean nothing to another."""
 
 ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT)
 """After one of these the job is ending in its own time: a checkpoint may be written, nothing is killed."""
@@ -72,10 +80,10 @@ class Ending(Value):
 class Rank:
     """A rank that runs, and what is known of its end."""
 
-    def __init__(self, started: Started, *, own_group: bool) -> None:
+    def __init__(self, child: Child, *, own_group: bool) -> None:
         """Take a child."""
-        self.pid = started.pid
-        self.prepared = started.prepared
+        self.child = child
+        self.pid = child.pid
         self.own_group = own_group
         self.code: int | None = None
         """Exit code once it has ended."""
@@ -137,12 +145,18 @@ class Supervisor:
     def __enter__(self) -> Supervisor:
         """Take signals as data."""
         self._signals = current_signals()
+        taken = {*forwarded(self._signals.ignored), _signal.SIGCHLD}
+        try:
+            syscalls.prctl_subreaper()
+            self._descriptor = syscalls.signal_descriptor(taken)
+        except OSError as refusal:
+            raise LaunchError(
+                f"this system does not let a process look after others: {refusal.strerror}",
+                remedy="start one process without --verify, --watch and --ranks, or leave the sandbox",
+            ) from None
         # Where SIGCHLD is ignored the kernel throws exit codes away.
         _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
-        taken = {*forwarded(self._signals.ignored), _signal.SIGCHLD}
         _signal.pthread_sigmask(_signal.SIG_BLOCK, taken)
-        self._descriptor = syscalls.signal_descriptor(taken)
-        syscalls.prctl_subreaper()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -155,6 +169,7 @@ class Supervisor:
         if self._guard is not None:
             self._guard.dismiss()
         os.close(self._descriptor)
+        syscalls.prctl_subreaper(0)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, self._signals.blocked)
         if _signal.SIGCHLD in self._signals.ignored:
             _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
@@ -177,8 +192,8 @@ class Supervisor:
         self._guard = Guard(give_back)
 
     def launch(self, order: Order, streams: Sequence[Stream] = ()) -> Rank:
-        """Start one rank; an error of its preparation or its execve is raised."""
-        rank = Rank(start(order, self._signals), own_group=order.own_group)
+        """Start one rank, which prepares itself and waits to be released."""
+        rank = Rank(fork_child(order, self._signals), own_group=order.own_group)
         self._ranks.append(rank)
         self._streams += streams
         for stream in streams:
@@ -187,6 +202,17 @@ class Supervisor:
         if self._guard is not None and order.own_group:
             self._guard.watch(rank.pid)
         return rank
+
+    def prepared(self) -> list[Any]:
+        """Wait until every rank is prepared and return what each reports; the first refusal is raised."""
+        return [prepared(rank.child) for rank in self._ranks]
+
+    def release(self) -> None:
+        """Let all ranks become their commands; LaunchError where the kernel would not execute one."""
+        for rank in self._ranks:
+            open_gate(rank.child)
+        for rank in self._ranks:
+            confirm_running(rank.child)
 
     def feed(self, feed: Feed) -> None:
         """Pass on what is typed to one rank."""
@@ -297,7 +323,7 @@ class Supervisor:
     def _take(self, number: int, *, sent_by_kernel: bool) -> None:
         """Pass a signal on. One from the terminal went to the whole foreground group: who shares ours has it already."""
         if number in ENDING:
-            self._asked = self._asked or _name(number)
+            self._asked = self._asked or signal_name(number)
             if not self.running or self._is_hammered(number):
                 self._impatient = True
                 self._send(_signal.SIGKILL)
@@ -361,31 +387,6 @@ class Supervisor:
     def _send(self, number: int) -> None:
         for rank in self._ranks:
             rank.send(number)
-
-
-def forwarded(ignored: Sequence[int]) -> set[int]:
-    """Return the signals that go on to the ranks: all that can be caught and are meant for a job."""
-    private = {int(getattr(_signal, name)) for name in PRIVATE if hasattr(_signal, name)}
-    return {int(number) for number in _signal.valid_signals()} - private - set(ignored)
-
-
-def exit_code_of(status: int) -> int:
-    """Return the shell's code of a wait status: its own, or 128 plus the signal."""
-    if os.WIFSIGNALED(status):
-        return 128 + os.WTERMSIG(status)
-    return os.WEXITSTATUS(status)
-
-
-def say_code(code: int) -> str:
-    """Say an exit code in words: ``was ended by SIGKILL``, ``failed with exit code 1``."""
-    if code > 128 and (name := _name(code - 128)) is not None:
-        return f"was ended by {name}"
-    return f"failed with exit code {code}"
-
-
-def _name(number: int) -> str | None:
-    names = [name for name in vars(_signal) if name.startswith("SIG") and name[3] != "_"]
-    return next((name for name in sorted(names) if getattr(_signal, name) == number), None)
 
 
 def _wait_for(rank: Rank) -> None:

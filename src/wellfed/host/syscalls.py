@@ -176,9 +176,9 @@ def prctl_pdeathsig(number: int = SIGKILL) -> None:
         raise _refusal("prctl(PR_SET_PDEATHSIG)")
 
 
-def prctl_subreaper() -> None:
-    """Become the parent of descendants whose own parent ends, so that none of them escapes `os.waitpid`."""
-    if _libc.prctl(PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), *[ctypes.c_ulong(0)] * 3) != 0:
+def prctl_subreaper(on: int = 1) -> None:
+    """Become (0: no longer be) the parent of descendants whose own parent ends, so that none escapes `os.waitpid`."""
+    if _libc.prctl(PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(on), *[ctypes.c_ulong(0)] * 3) != 0:
         raise _refusal("prctl(PR_SET_CHILD_SUBREAPER)")
 
 

@@ -213,8 +213,9 @@ def _is_hex(text: str) -> bool:
 
 
 def _malformed(text: str, wanted: str) -> MalformedTextError:
-    shown = text if len(text) <= 60 else text[:57] + "..."
+    shown = repr(text[:61])
+    shown = shown if len(shown) <= 62 else shown[:58] + "..."
     return MalformedTextError(
-        f"{shown!r} is not a set of CPUs or nodes: wanted {wanted}",
+        f"{shown} is not a set of CPUs or nodes: wanted {wanted}",
         remedy="write CPUs as the kernel does, for example 0-7,64-71",
     )

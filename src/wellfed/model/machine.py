@@ -260,6 +260,31 @@ class Machine(Value):
         return next((gpu for gpu in self.gpus if gpu.pci_address == pci_address), None)
 
 
+GPU_VENDORS = {"10de": "nvidia", "1002": "amd", "8086": "intel"}
+"""Makers of GPUs by PCI vendor (pci-ids.ucw.cz), in the order in which a host's GPUs are numbered."""
+
+
+def pci_order(address: str) -> tuple[tuple[int, ...], str, int]:
+    """Order addresses by number, as the kernel and NVML do: domain, bus, device, function.
+
+    What is no address (``gpu2``, ``cuda10``: a description without any) comes first, by name and number.
+    """
+    try:
+        numbers = tuple(int(part, 16) for part in address.replace(".", ":").split(":"))
+    except ValueError:
+        numbers = ()
+    if len(numbers) == 4:
+        return numbers, "", 0
+    name = address.rstrip("0123456789")
+    return (), name, int(address[len(name) :] or -1)
+
+
+def gpu_order(vendor: str, address: str) -> tuple[int, tuple[int, ...], str, int]:
+    """Order GPUs as they are numbered: NVIDIA's, AMD's, Intel's, others', and each vendor's by PCI address."""
+    ranked = (*GPU_VENDORS.values(), vendor)
+    return ranked.index(vendor), *pci_order(address)
+
+
 def normal_pci_address(text: str) -> str:
     """Write a PCI address as sysfs does: ``00000000:3B:00.0`` and ``3b:00.0`` become ``0000:3b:00.0``.
 

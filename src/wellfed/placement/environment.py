@@ -265,7 +265,7 @@ def _nccl_guard(rank: RankPlacement, environment: Mapping[str, str]) -> list[Env
         return []
     reason = (
         "with it NCCL's threads ignore this rank's CPUs and take those NCCL finds near the GPU;"
-        f" keep it with --env-keep {name}"
+        f" keep it with --keep-env {name}"
     )
     return [EnvironmentChange(name, None, before, reason, warning=True)]
 

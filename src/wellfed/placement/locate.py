@@ -8,7 +8,7 @@ than bound to node 0.
 from __future__ import annotations
 
 from wellfed.model.cpuset import EMPTY, NodeSet
-from wellfed.model.machine import Evidence, Gpu, normal_pci_address
+from wellfed.model.machine import Evidence, Gpu, gpu_order, normal_pci_address
 from wellfed.model.value import Value, replace
 from wellfed.placement.testimony import (
     BESIDE,
@@ -29,7 +29,6 @@ from wellfed.placement.testimony import (
     direct_node,
     only_node,
 )
-from wellfed.placement.visible import VENDORS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -162,7 +161,9 @@ def _votes(
         votes.append(as_given(setting, evidence, BESIDE if beside else DESCRIBED))
     if device is None and local_cpus is not None and not any(v.node is not None for v in votes):
         by_cpus = by_local_cpus(setting, local_cpus, Evidence("local CPUs", str(local_cpus)))
-        votes += [by_cpus] if by_cpus is not None else []
+        votes += (
+            [by_cpus] if by_cpus is not None and (by_cpus.node is not None or not votes) else []
+        )
     return votes
 
 
@@ -247,7 +248,7 @@ def _with_sighted(machine: Machine, seen: dict[str, Sighting]) -> Machine:
     ]
     gpus = machine.gpus
     if added:
-        ordered = sorted((*gpus, *added), key=_gpu_order)
+        ordered = sorted((*gpus, *added), key=lambda gpu: gpu_order(gpu.vendor, gpu.pci_address))
         gpus = tuple(replace(gpu, index=index) for index, gpu in enumerate(ordered))
     asked = {sighting.vendor for sighting in seen.values()}
     return replace(
@@ -343,14 +344,3 @@ def _direct_nodes(setting: Setting) -> NodeSet:
         node = direct_node(setting, device)
         found |= NodeSet([node]) if node is not None else EMPTY
     return found
-
-
-def _gpu_order(gpu: Gpu) -> tuple[int, tuple[int, ...], str]:
-    """Sort as the machine lists GPUs: by vendor, then by address as numbers; what is no address comes last, as text."""
-    vendor = VENDORS.index(gpu.vendor) if gpu.vendor in VENDORS else len(VENDORS)
-    address = gpu.pci_address
-    try:
-        numbers = [int(part, 16) for part in address.replace(".", ":").split(":")]
-    except ValueError:
-        return vendor, (1 << 64,), address
-    return vendor, tuple(numbers), address

@@ -74,7 +74,7 @@ def refuse_hard_bind(machine: Machine, nodes: NodeSet, wanted_bytes: int | None)
         needs = "" if wanted is None else f", and {what} {format_bytes(wanted)}"
         raise PlacementError(
             f"node {nodes} has {format_bytes(left)} left{needs}",
-            remedy=f"say what a rank needs if that is less (--memory-estimate 64G), {SOFT}",
+            remedy=f"say what a rank needs if that is less (--memory-size 64G), {SOFT}",
         )
 
 

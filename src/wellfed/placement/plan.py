@@ -9,9 +9,10 @@ from __future__ import annotations
 from wellfed.model.cpuset import EMPTY, CpuSet, NodeSet, union
 from wellfed.model.errors import PlacementError, UsageError
 from wellfed.model.placement import MEMORY_MODES, SMT_MODES, MemoryPolicy, Placement, RankPlacement
-from wellfed.model.value import Value
+from wellfed.model.value import replace
 from wellfed.placement.choose import seats_of
-from wellfed.placement.distances import nearest, nodes_of
+from wellfed.placement.distances import nodes_of
+from wellfed.placement.home import home_of, without_local_cpus, without_overlap
 from wellfed.placement.memory import choose_memory, refuse_hard_bind
 from wellfed.placement.nics import nic_names
 from wellfed.placement.policies import policy_named
@@ -22,25 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from wellfed.model.job import Job, VisibleDevices
-    from wellfed.model.machine import Gpu, Machine
+    from wellfed.model.machine import Machine
     from wellfed.model.placement import Wishes
+    from wellfed.placement.home import Home
 
 NO_GPU = "no GPU is visible: the CPU mask is left alone"
 LOST = "its rank keeps every CPU that it may use, because a guessed node would be wrong half of the time"
 LOST_SPLIT = "its rank has cores of its own, chosen without regard to where the GPU is"
 NO_GPU_SPLIT = "no GPU is visible: cores are split among the ranks without regard to one"
-
-
-class Home(Value):
-    """Where one rank belongs."""
-
-    gpus: tuple[str, ...]
-    gpu_nodes: NodeSet | None
-    """Nodes beside its GPUs; None where that cannot be known, or without a GPU."""
-    nodes: NodeSet | None
-    """Nodes whose CPUs it gets: those of its GPUs, or the nearest with allowed CPUs."""
-    local: bool | None
-    notes: tuple[str, ...] = ()
 
 
 def plan(machine: Machine, job: Job | None, visible: VisibleDevices, wishes: Wishes) -> Placement:
@@ -54,14 +44,18 @@ def plan(machine: Machine, job: Job | None, visible: VisibleDevices, wishes: Wis
     ground = _ground(machine, wishes)
     _check(job, wishes, ground)
     seats = seats_of(machine, job, visible, wishes)
-    homes = {rank: _home(machine, ground.allowed, gpus) for rank, gpus in seats.gpus}
+    homes = {rank: home_of(machine, ground.allowed, gpus) for rank, gpus in seats.gpus}
+    if policy.own:
+        homes = without_overlap(homes)
     if seats.by_device and policy.own and job is not None:
         _check_devices(job, len(seats.own), len(homes))
     cpus = _cpus(policy, ground, homes, job, wishes)
     threads = _threads_by_rank(machine, cpus, ground, job)
     if seats.by_device and job is not None and job.local_rank is not None:
         own, mine = job.local_rank, dict.fromkeys(seats.own)
-        homes = {own: _home(machine, ground.allowed, tuple(dict.fromkeys(visible.gpus)))}
+        home = home_of(machine, ground.allowed, tuple(dict.fromkeys(visible.gpus)))
+        is_split = all(homes[device].cpus is not None for device in mine)
+        homes = {own: home if is_split else without_local_cpus(home)}
         cpus = {own: union(cpus[device] for device in mine)}
         threads = {own: sum(threads[device] for device in mine)}
     ranks = [
@@ -133,35 +127,11 @@ def _ground(machine: Machine, wishes: Wishes) -> Ground:
     allowed = machine.allowed.cpus & machine.online
     reserved = wishes.reserve
     if wishes.reserve_cores_per_node > 0:
-        for node in machine.nodes:
-            cores = machine.cores(node.cpus & allowed)
+        placed = union(node.cpus for node in machine.nodes)
+        for cpus in (*(node.cpus for node in machine.nodes), machine.online - placed):
+            cores = machine.cores(cpus & allowed)
             reserved |= union(cores[: wishes.reserve_cores_per_node])
     return Ground(machine, allowed, reserved & allowed, wishes.taken & allowed)
-
-
-def _home(machine: Machine, allowed: CpuSet, addresses: tuple[str, ...]) -> Home:
-    """Find the nodes whose CPUs a rank shall have; never a node by default."""
-    gpus = [gpu for address in addresses if (gpu := machine.gpu_at(address)) is not None]
-    if not gpus:
-        return Home(addresses, None, None, None)
-    lost = [gpu for gpu in gpus if gpu.cpu_node is None]
-    if lost:
-        names = ", ".join(_name(gpu) for gpu in lost)
-        note = f"no source tells beside which node {names} is ({_evidence(lost[0])})"
-        return Home(addresses, None, None, None, (note,))
-    nodes = NodeSet(gpu.cpu_node for gpu in gpus if gpu.cpu_node is not None)
-    disputes = tuple(f"{_name(gpu)}: {gpu.disagreement}" for gpu in gpus if gpu.disagreement)
-    with_cpus = nodes_of(machine, allowed)
-    empty = nodes - with_cpus
-    if not empty:
-        return Home(addresses, nodes, nodes, True, disputes)
-    near = nearest(machine, empty, with_cpus)
-    names = ", ".join(_name(gpu) for gpu in gpus if gpu.cpu_node in empty)
-    if near:
-        note = f"no CPU of node {empty} beside {names} is allowed here: the nearest allowed CPUs are on node {near}"
-        return Home(addresses, nodes, (nodes & with_cpus) | near, False, (note, *disputes))
-    note = f"no CPU of node {empty} beside {names} is allowed here, and which node is near is not recorded"
-    return Home(addresses, nodes, (nodes & with_cpus) or None, False, (note, *disputes))
 
 
 def _cpus(
@@ -175,7 +145,11 @@ def _cpus(
     without_gpu = not any(home.gpus for home in homes.values())
     if without_gpu and not (policy.own and job is not None):
         return dict.fromkeys(homes, EMPTY)
-    given = policy.give(ground, tuple(Seat(rank, home.nodes) for rank, home in homes.items()))
+    given: dict[int, CpuSet] = {}
+    for beside in dict.fromkeys(home.cpus for home in homes.values()):
+        seats = [Seat(rank, home.nodes) for rank, home in homes.items() if home.cpus == beside]
+        part = ground if beside is None else replace(ground, allowed=ground.allowed & beside)
+        given |= policy.give(part, tuple(seats))
     return {rank: _thin(ground.machine, cpus, wishes.smt) for rank, cpus in given.items()}
 
 
@@ -229,6 +203,8 @@ def _rank_placement(
     memory, notes = MemoryPolicy("none"), home.notes
     if not home.gpus:
         notes = (NO_GPU_SPLIT if cpus else NO_GPU,)
+    elif home.cpus is not None and cpus:
+        notes += (f"its rank gets those of the CPUs called local, {home.cpus}, that it may use",)
     elif home.nodes is None and cpus:
         notes += (LOST_SPLIT if policy.own else LOST,)
     if home.gpus or wishes.memory in ("interleave", "weighted", "local"):
@@ -281,12 +257,3 @@ def _unknown_cores(machine: Machine, cpus: CpuSet) -> tuple[str, ...]:
     return (
         "which CPUs are threads of one core is not recorded: each CPU is counted as a core of its own",
     )
-
-
-def _name(gpu: Gpu) -> str:
-    return f"GPU {gpu.index} ({gpu.pci_address})"
-
-
-def _evidence(gpu: Gpu) -> str:
-    said = [f"{each.source} {each.says}" for each in gpu.evidence]
-    return ", ".join(said) or "nothing is recorded"

@@ -7,6 +7,7 @@ what only the driver can know (the order of mixed GPUs, UUIDs that are not recor
 from __future__ import annotations
 
 from wellfed.model.job import VisibleDevices
+from wellfed.model.machine import GPU_VENDORS
 from wellfed.model.value import replace
 
 TYPE_CHECKING = False
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from wellfed.model.machine import Machine
-
-VENDORS = ("nvidia", "amd", "intel")
-"""Whose GPUs a job runs on where a host has several kinds: a display adapter must not hide the accelerators."""
 
 
 def visible_devices(
@@ -42,9 +40,12 @@ def visible_devices(
 
 
 def main_vendor(machine: Machine) -> str:
-    """Return whose GPUs the jobs of this host run on; ``nvidia`` where it has none at all."""
+    """Return whose GPUs the jobs of this host run on; ``nvidia`` where it has none at all.
+
+    Where a host has several kinds, a display adapter must not hide the accelerators.
+    """
     present = {gpu.vendor for gpu in machine.gpus if gpu.accessible is not False}
-    return next((vendor for vendor in VENDORS if vendor in present), VENDORS[0])
+    return next((vendor for vendor in GPU_VENDORS.values() if vendor in present), "nvidia")
 
 
 def with_visibility(machine: Machine, visible: VisibleDevices) -> Machine:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from wellfed.model.placement import Placement, RankPlacement
 
 SCHEMA = "wellfed/plan/1"
-"""Changes when a key changes its meaning; keys may be added."""
+"""Keys stay; more may be added. ``report/schemas/plan-1.json`` describes them."""
 
 
 def as_json(

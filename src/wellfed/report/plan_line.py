@@ -20,7 +20,8 @@ def one_line(
     place = f"beside {gpus}: " if gpus else ""
     if not rank.cpus and rank.memory.mode == "none":
         return f"{subject}{place}CPU mask and memory policy are left alone"
-    nodes = f" of node {rank.cpu_nodes}" if rank.cpu_nodes else ""
+    node = "node" if len(rank.cpu_nodes) == 1 else "nodes"
+    nodes = f" of {node} {rank.cpu_nodes}" if rank.cpu_nodes else ""
     cpus = f"CPUs {rank.cpus}{nodes}" if rank.cpus else "CPU mask left alone"
     if binding is not None and rank.cpus and binding.cpus != rank.cpus:
         cpus = f"CPUs {binding.cpus if binding.cpus is not None else UNKNOWN}, planned {rank.cpus}"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from wellfed.model.binding import Binding
 
 SCHEMA = "wellfed/run/1"
-"""Changes when a key changes its meaning; keys may be added."""
+"""Keys stay; more may be added. ``report/schemas/run-1.json`` describes them."""
 
 
 def as_json(

@@ -10,6 +10,7 @@ import os
 
 from wellfed.host.launch import become, environment_at_start, find_command
 from wellfed.host.limits import Limits, apply_limits
+from wellfed.host.state import has_records, state_folder
 from wellfed.model.binding import Binding
 from wellfed.model.cpuset import EMPTY
 from wellfed.model.environment import EnvironmentChange, changed
@@ -135,6 +136,10 @@ def launch(plan: Plan, command: tuple[str, ...], settings: Settings, narrator: N
         for rank in ranks:
             refuse_remote(plan, rank.placement)
     narrator.planned(plan, ranks)
+    if has_records(state_folder(environment)):
+        from wellfed.workflows.launch_ranks import give_back_left_over
+
+        give_back_left_over(narrator)
     if settings.malloc != "none":
         _warn_where_no_preload(path, environment, narrator)
     if stays(plan, settings):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 
 from wellfed.host import isolation
-from wellfed.host.borrowed import CGROUP, CONTROLLERS, Borrowed, give_back_dead, state_folder
+from wellfed.host.borrowed import CGROUP, CONTROLLERS, Borrowed, give_back_dead
 from wellfed.host.feed import Feed, is_interactive
 from wellfed.host.launch import Order
 from wellfed.host.lines import Sink, Stream
+from wellfed.host.state import has_records, state_folder
 from wellfed.host.supervise import Supervisor, Task
 from wellfed.model import binding as binding_values
 from wellfed.model.binding import Binding
@@ -48,10 +49,7 @@ def launch_ranks(
 ) -> int:
     """Start the ranks, stay until all have ended, and return the exit code of the job."""
     family = Family(plan, path, command, ranks, settings, narrator)
-    folder = state_folder(os.environ)
-    for sentence in give_back_dead(folder, GIVE_BACK):
-        narrator.warn(sentence)
-    borrowed = Borrowed(folder, GIVE_BACK)
+    borrowed = Borrowed(state_folder(os.environ), GIVE_BACK)
     with Supervisor(grace_seconds=settings.grace_seconds, say=narrator.warn) as supervisor:
         supervisor.guard(lambda: _ignore(borrowed.give_back()))
         try:
@@ -64,6 +62,14 @@ def launch_ranks(
                 narrator.warn(sentence)
     family.tell_end(ending)
     return ending.exit_code
+
+
+def give_back_left_over(narrator: Narrator) -> None:
+    """Give back what launches had changed whose every process was killed."""
+    folder = state_folder(os.environ)
+    if has_records(folder):
+        for sentence in give_back_dead(folder, GIVE_BACK):
+            narrator.warn(sentence)
 
 
 class Family:
@@ -114,20 +120,28 @@ class Family:
                 self._cgroups[i] = f"{name}.scope"
 
     def start(self, supervisor: Supervisor) -> None:
-        """Start every rank, bound before its command begins."""
+        """Start every rank: all are bound before the first command begins, so that a refusal starts none."""
         sinks = _sinks() if self._plan.starts_ranks and self._settings.log_folder is None else ()
         for i, rank in enumerate(self._starts):
-            wires = self._wire(i, rank, sinks)
             try:
-                child = supervisor.launch(self._order(i, rank, wires), wires.streams)
-            finally:
-                wires.close_here()
+                wires = self._wire(i, rank, sinks)
+                try:
+                    child = supervisor.launch(self._order(i, rank, wires), wires.streams)
+                finally:
+                    wires.close_here()
+            except OSError as refusal:
+                raise LaunchError(
+                    f"rank {rank.placement.local_rank} cannot be started: {os.strerror(refusal.errno or 0).lower()}",
+                    remedy="raise what ran out: `ulimit -u` for processes, `ulimit -n` for files, or pids.max of the cgroup",
+                ) from None
             if wires.feed is not None:
                 supervisor.feed(wires.feed)
             self._children.append(child)
-            found = _unpacked(child.prepared)
+        for rank, prepared in zip(self._starts, supervisor.prepared(), strict=True):
+            found = _unpacked(prepared)
             self._bindings.append(found)
             self._narrator.bound(self._plan, rank, found)
+        supervisor.release()
 
     def tasks(self) -> tuple[Task, ...]:
         """Return what is to be done while the ranks run."""

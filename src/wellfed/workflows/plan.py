@@ -8,6 +8,7 @@ from wellfed.model.job import Job
 from wellfed.model.machine import normal_pci_address
 from wellfed.model.placement import Wishes
 from wellfed.model.value import Value, replace
+from wellfed.placement.environment import with_known_order
 from wellfed.placement.plan import plan
 from wellfed.placement.policies import policy_named
 from wellfed.placement.ranks import job_from
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 LAUNCHER = "wellfed"
 AUTO = "auto"
 """As --gpus: choose them by the cores beside them."""
-
-ORDER, PCI_ORDER = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 
 
 class Request(Value):
@@ -86,7 +85,7 @@ def plan_launch(known: KnownHost, request: Request) -> Plan:
     """Plan every rank of this host. UsageError, GpuError or PlacementError where that cannot be done as asked."""
     machine, environment = known.machine, known.environment
     found = job_from(environment)
-    visible = visible_devices(machine, _as_started(machine, environment), main_vendor(machine))
+    visible = visible_devices(machine, with_known_order(machine, environment), main_vendor(machine))
     wishes = request.wishes
     chosen: tuple[str, ...] = ()
     if request.gpus and request.gpus != (AUTO,):
@@ -129,17 +128,6 @@ def gpu_named(machine: Machine, name: str) -> Gpu:
     have = ", ".join(f"{gpu.index} ({gpu.pci_address})" for gpu in machine.gpus) or "none"
     what = "names more than one GPU" if found else "is no GPU of this host"
     raise GpuError(f"{name!r} {what}; it has: {have}", remedy="choose by what `wellfed topo` shows")
-
-
-def _as_started(machine: Machine, environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the environment with the order of GPUs that the command will have: mixed ones are put in PCI order."""
-    if ORDER in environment or main_vendor(machine) != "nvidia":
-        return environment
-    from wellfed.placement.visible_cuda import is_mixed, shown_gpus
-
-    if not is_mixed(shown_gpus(machine)[0], machine):
-        return environment
-    return {**environment, ORDER: PCI_ORDER}
 
 
 def _started_job(request: Request, found: Job | None, visible: VisibleDevices) -> Job:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wellfed.model.cpuset import EMPTY, CpuSet
 from wellfed.model.errors import MalformedTextError
-from wellfed.model.machine import Cpu, NumaNode
+from wellfed.model.machine import GPU_VENDORS, Cpu, NumaNode
 from wellfed.model.value import Value
 
 TYPE_CHECKING = False
@@ -22,9 +22,6 @@ MAX_ELEMENTS = 500_000
 
 MAX_PROLOG = 2**20
 """Characters before the first element; licences in comments are some kB."""
-
-GPU_VENDORS = {"10de": "nvidia", "1002": "amd", "8086": "intel"}
-"""Those who make GPUs for computing, by PCI vendor (pci-ids.ucw.cz), in the order in which wellfed numbers them."""
 
 GPU_CLASSES = ("0300", "0302", "0380", "1200")
 """VGA, 3D and display controller, processing accelerator (include/linux/pci_ids.h)."""
@@ -82,17 +79,6 @@ def gpu_vendor(address: str, vendor: str, class_code: str) -> str | None:
     """Name the maker of a PCI function that is a GPU for computing, None where it is none."""
     maker = GPU_VENDORS.get(vendor) if class_code[:4] in GPU_CLASSES else None
     return None if maker == "intel" and address.endswith(INTEL_INTEGRATED) else maker
-
-
-def gpu_order(maker: str, address: str) -> tuple[int, tuple[int, ...], str]:
-    """Sort GPUs as wellfed numbers them: NVIDIA's first, and each maker's by PCI address as NVML does."""
-    return tuple(GPU_VENDORS.values()).index(maker), *pci_order(address)
-
-
-def pci_order(address: str) -> tuple[tuple[int, ...], str]:
-    """Sort addresses by their numbers; what is no address (``gpu0``, ``cuda0``) comes first, by name."""
-    parts = address.replace(".", ":").split(":")
-    return tuple(int(part, 16) for part in parts) if len(parts) == 4 else (), address
 
 
 def damaged(name: str, found: str, wanted: str, remedy: str) -> MalformedTextError:

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import re
 
-from wellfed.host.sources._base import GPU_VENDORS, damaged, gpu_order, gpu_vendor, pci_order
+from wellfed.host.sources._base import damaged, gpu_vendor
 from wellfed.host.sources._hwloc_elements import REMEDY, of_type, read_infos, read_number, read_set
 from wellfed.model.cpuset import EMPTY, CpuSet
-from wellfed.model.machine import Evidence, Gpu, Nic, Nvme, PciDevice, normal_pci_address
-from wellfed.model.value import Value
+from wellfed.model.machine import (
+    GPU_VENDORS,
+    Evidence,
+    Gpu,
+    MigInstance,
+    Nic,
+    Nvme,
+    PciDevice,
+    gpu_order,
+    normal_pci_address,
+    pci_order,
+)
+from wellfed.model.value import Value, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -147,9 +158,43 @@ def gpus_among(
                 for device in seen
             }
     order = sorted(found, key=lambda each: gpu_order(found[each][0], each))
+    parts = _partitions(found, elsewhere)
     return tuple(
-        _gpu(index, address, *found[address], home, memory) for index, address in enumerate(order)
+        replace(
+            _gpu(index, address, *found[address], home, memory), mig=tuple(parts.get(address, ()))
+        )
+        for index, address in enumerate(order)
     )
+
+
+def _partitions(
+    found: Mapping[str, tuple[str, Device]], elsewhere: Sequence[Device]
+) -> dict[str, list[MigInstance]]:
+    """Return the partitions of AMD GPUs that are cut into several (DPX, TPX, CPX), each a device of its own for HIP.
+
+    ROCm SMI counts each. hwloc hangs those whose PCI function exists in the driver's words only beside the GPU,
+    below the object whose CPUs are local: where that has one GPU, they are its.
+    """
+    pieces: dict[str, list[Element]] = {}
+    by_place: dict[CpuSet | None, list[str]] = {}
+    for address, (maker, device) in found.items():
+        if maker == "amd" and device.pci is not None:
+            pieces[address] = [each for each in device.software if _backend(each) == "RSMI"]
+            by_place.setdefault(device.beside, []).append(address)
+    for device in elsewhere:
+        owners = by_place.get(device.beside, ())
+        if len(owners) == 1 and _backend(device.element) == "RSMI":
+            pieces[owners[0]].append(device.element)
+    return {
+        address: [
+            MigInstance(_amd_uuid(read_infos(each)) or "", number, name=f"partition {number}")
+            for number, each in enumerate(
+                sorted(of_one, key=lambda e: pci_order(e.get("name", "")))
+            )
+        ]
+        for address, of_one in pieces.items()
+        if len(of_one) > 1
+    }
 
 
 def _gpu(
@@ -163,14 +208,12 @@ def _gpu(
     infos = read_infos(device.element)
     for backend in reversed(GPU_BACKENDS):
         infos.update(_backends(device).get(backend, {}))
-    serial = infos.get("AMDUUID", "")
-    amd = f"GPU-{int(serial, 16):016x}" if re.fullmatch(r"[0-9a-fA-F]{1,16}", serial) else None
     return Gpu(
         index,
         address,
         vendor=maker,
         name=infos.get("GPUModel") or infos.get("PCIDevice"),
-        uuid=infos.get("NVIDIAUUID") or amd or infos.get("LevelZeroUUID"),
+        uuid=infos.get("NVIDIAUUID") or _amd_uuid(infos) or infos.get("LevelZeroUUID"),
         hbm_node=memory.get(address),
         evidence=_evidence(device, home),
         local_cpus=device.beside,
@@ -179,11 +222,18 @@ def _gpu(
 
 def _backends(device: Device) -> dict[str, dict[str, str]]:
     """Return what each GPU library says of a device; OpenCL is left out, which calls CPUs devices too."""
-    said = (
-        (read_infos(each).get("Backend") or each.get("subtype") or "", read_infos(each))
-        for each in device.software
-    )
+    said = ((_backend(each), read_infos(each)) for each in device.software)
     return {backend: infos for backend, infos in said if backend in GPU_BACKENDS}
+
+
+def _backend(element: Element) -> str:
+    return read_infos(element).get("Backend") or element.get("subtype") or ""
+
+
+def _amd_uuid(infos: Mapping[str, str]) -> str | None:
+    """Write the UUID as rocminfo prints it."""
+    serial = infos.get("AMDUUID", "")
+    return f"GPU-{int(serial, 16):016x}" if re.fullmatch(r"[0-9a-fA-F]{1,16}", serial) else None
 
 
 def gpu_memory(top: Element) -> dict[str, int]:

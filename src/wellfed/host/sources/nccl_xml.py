@@ -9,7 +9,6 @@ from wellfed.host.sources._base import (
     Source,
     claim,
     damaged,
-    gpu_order,
     gpu_vendor,
     parse_xml,
     root_tag,
@@ -24,6 +23,7 @@ from wellfed.model.machine import (
     Nic,
     PciDevice,
     PciLink,
+    gpu_order,
     normal_pci_address,
 )
 from wellfed.model.value import Value

@@ -171,7 +171,7 @@ def _gpu(index: int, row: Row | None, home: int | None) -> Gpu:
         f"gpu{index}",
         hbm_node=row.hbm_node,
         evidence=tuple(evidence),
-        local_cpus=row.cpus or None,
+        local_cpus=row.cpus,
     )
 
 
@@ -225,10 +225,7 @@ def _notes(
         yield "this driver prints no NUMA Affinity: local CPUs are known, node numbers are not"
     away = [row.index for row in rows if row.cpus is not None and not row.cpus]
     if away:
-        yield (
-            f"GPU {CpuSet(away)}: no local CPU is in the cpuset that nvidia-smi ran in, "
-            "so only the node is known"
-        )
+        yield f"GPU {CpuSet(away)}: no local CPU is in the cpuset that nvidia-smi ran in"
     if missing:
         yield f"GPU {CpuSet(missing)} stands in the header and has no row: where it is, is unknown"
 
