@@ -97,6 +97,15 @@ def test_texts_that_are_no_list(text):
     assert refusal.value.remedy
 
 
+@pytest.mark.parametrize("text", ["\0" * 500, "\U00012544" * 500, "x" * 500])
+def test_a_refused_text_is_shown_short(text):
+    """Escaped characters are ten times as long as they are many."""
+    with pytest.raises(MalformedTextError) as refusal:
+        CpuSet.parse(text)
+
+    assert len(refusal.value.message) < 160
+
+
 @pytest.mark.parametrize(
     "text",
     ["", " ", "g", "0-3", "ff ff", "ff,000000000", "-1", "f_f", "+f", "f" * 20000, "ff;ff", "²"],

@@ -313,6 +313,20 @@ def test_identity_comes_from_either_source():
     assert found.gpus[1].name == "NVIDIA L4"
 
 
+def test_gpus_are_numbered_alike_by_sysfs_and_by_drivers():
+    """NVIDIA's come before AMD's at lower addresses, whether sysfs shows them or only a driver."""
+    amd = gpu(0, pci_address="0000:01:00.0", vendor="amd")
+    host = two_nodes(gpus=[gpu(0, pci_address="0000:0a:00.0"), replace(amd, index=1)])
+
+    found = locate(host, [sighting("00000000:0a:00.0"), sighting("00000000:41:00.0")])
+
+    assert [each.pci_address for each in found.gpus] == [
+        "0000:0a:00.0",
+        "0000:41:00.0",
+        "0000:01:00.0",
+    ]
+
+
 def test_a_gpu_that_only_the_driver_sees_joins_in_pci_order():
     """Without sysfs (WSL) the driver's GPUs are the machine's; indices follow the PCI addresses."""
     host = two_nodes(gpus=[gpu(1)])

@@ -22,6 +22,7 @@ from wellfed.model.value import Value, replace
 from wellfed.placement.choose import choose_gpus
 from wellfed.placement.locate import locate
 from wellfed.placement.plan import plan
+from wellfed.placement.visible import main_vendor, visible_devices
 
 EQUAL = "equal"
 SOME_THREADS_OF_A_CORE = (
@@ -120,8 +121,8 @@ def restricted(machine: Machine, case: Case) -> Machine:
 
 
 def visible_to(machine: Machine) -> VisibleDevices:
-    vendor = machine.gpus[0].vendor if machine.gpus else "nvidia"
-    return VisibleDevices(None, tuple(gpu.pci_address for gpu in machine.gpus), vendor)
+    """Show every device; each partition of an AMD GPU is one, as in mpibind's count."""
+    return visible_devices(machine, {}, main_vendor(machine))
 
 
 def threads_a_core(machine: Machine, case: Case) -> set[int]:
@@ -142,16 +143,19 @@ def reason(machine: Machine, case: Case) -> str:
 
 def ours(machine: Machine, case: Case, *, policy: str) -> Placement:
     """Ask for the same: as many ranks, the GPUs that mpibind gave each task first, as many threads a core."""
-    gpus = tuple(task.first for task in case.gpus if task)
+    visible = visible_to(machine)
     alone = len(case.cpus) == 1 and len(case.gpus[0]) > 1
+    if not alone:
+        chosen = tuple(visible.gpus[task.first] for task in case.gpus if task)
+        visible = replace(visible, gpus=chosen or visible.gpus, mig_uuids=())
     smt = "off" if threads_a_core(machine, case) == {1} else "on"
-    wishes = Wishes(policy=policy, smt=smt, gpus=None if alone else gpus or None)
     job = None if alone else Job(len(case.cpus))
-    return plan(machine, job, visible_to(machine), wishes)
+    return plan(machine, job, visible, Wishes(policy=policy, smt=smt))
 
 
 def nodes_of_gpus(machine: Machine, case: Case) -> list[set[int | None]]:
-    return [{machine.gpu(index).cpu_node for index in task} for task in case.gpus]
+    devices = visible_to(machine).gpus
+    return [{machine.gpu_at(devices[index]).cpu_node for index in task} for task in case.gpus]
 
 
 @pytest.mark.parametrize(("topology", "case"), every_case())
@@ -197,12 +201,14 @@ def check_that_only_sharing_is_offered(machine: Machine, case: Case) -> None:
 
 def check_gpus(machine: Machine, case: Case, ranks) -> None:
     """Every rank's GPUs are among mpibind's, and lie where all of mpibind's for that task lie."""
+    devices = visible_to(machine).gpus
     for rank, theirs, nodes in zip(ranks, case.gpus, nodes_of_gpus(machine, case), strict=True):
         found = [machine.gpu_at(address) for address in rank.gpus]
-        assert {gpu.index for gpu in found} <= set(theirs)
+        assert set(rank.gpus) <= {devices[index] for index in theirs}
         assert {gpu.cpu_node for gpu in found} <= nodes
         assert rank.local is (True if theirs else None)
-        assert len(found) == (len(theirs) if len(ranks) == 1 else min(1, len(theirs)))
+        own = {devices[index] for index in theirs}
+        assert len(found) == (len(own) if len(ranks) == 1 else min(1, len(own)))
 
 
 @pytest.mark.parametrize(("topology", "case"), every_case())

@@ -231,6 +231,38 @@ def test_an_unknown_place_narrows_nothing():
     assert "no source tells" in found.ranks[0].notes[0]
 
 
+def test_cpus_of_a_whole_socket_are_a_place():
+    """With two nodes a socket, a list of both gives the rank both, and its memory."""
+    host = machine(
+        {0: "0-3", 1: "4-7", 2: "8-11", 3: "12-15"},
+        gpus=[gpu(0, local_cpus=CpuSet.parse("0-7")), gpu(1, 3)],
+    )
+
+    first, second = placed(host, 2, policy="exclusive").ranks
+
+    assert (str(first.cpus), first.local, str(first.memory.nodes)) == ("0-7", True, "0-1")
+    assert (str(second.cpus), second.local) == ("12-15", True)
+    assert "the CPUs called local are those of nodes 0-1" in first.notes
+
+
+def test_local_cpus_outside_the_cpuset_narrow_nothing():
+    """None of them is allowed, and no node tells what is near: said, and everything allowed is kept."""
+    host = machine({0: "0-7"}, gpus=[gpu(0, local_cpus=CpuSet.parse("0-3"))], allowed="4-6")
+
+    (rank,) = placed(host, 1).ranks
+
+    assert (str(rank.cpus), rank.local) == ("4-6", False)
+    assert "none of the CPUs called local, 0-3, is allowed here" in rank.notes
+
+
+def test_reserved_cores_come_from_cpus_without_a_node_too():
+    """A description without nodes keeps as many cores free as a node would."""
+    host = machine({0: "0-7"}, gpus=[gpu(0)])
+    host = replace(host, nodes=(), cpus=tuple(replace(cpu, node=None) for cpu in host.cpus))
+
+    assert cpus(placed(host, 1, reserve_cores_per_node=2)) == ["2-7"]
+
+
 def test_an_unknown_place_shares_fairly_with_known_ones():
     """Exclusive cores of a rank without a place come from where fewest ranks need them."""
     host = machine({0: "0-3", 1: "4-7"}, gpus=[gpu(0), gpu(1, 0), gpu(2, 0)])

@@ -17,10 +17,10 @@ ROOT = pathlib.Path(wellfed.__file__).parent
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 OF_OTHERS = {
     "--cap-add", "--collect", "--cpus", "--cpuset-cpus", "--cpuset-mems", "--expand-environment", "--gpu-bind",
-    "--gpus-per-task", "--no-python", "--of", "--scope", "--security-opt", "--shm-size", "--sparse", "--ulimit",
-    "--unit", "--upgrade", "--user",
+    "--gpus-per-task", "--long", "--no-python", "--of", "--scope", "--security-opt", "--shm-size", "--sort", "--sparse",
+    "--ulimit", "--unit", "--upgrade", "--user",
 }  # fmt: skip
-"""Options of docker, Slurm, systemd-run, torchrun, lstopo, tar and pip."""
+"""Options of docker, Slurm, systemd-run, torchrun, lstopo, tar, zstd, ps and pip."""
 
 
 def sentences(file: pathlib.Path) -> str:

@@ -18,6 +18,7 @@ from wellfed.model.job import Job, VisibleDevices
 from wellfed.model.placement import Wishes
 from wellfed.placement.locate import locate
 from wellfed.placement.plan import plan
+from wellfed.placement.visible import visible_devices
 
 
 @pytest.fixture
@@ -272,6 +273,56 @@ def test_a_driver_without_numa_columns_leaves_node_numbers_unknown(machine_of):
     assert any("no NUMA Affinity" in note for note in machine.notes)
 
 
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("node", ["0-11,24-35", "0-11,24-35", "12-23,36-47"]),
+        ("exclusive", ["0-11", "24-35", "12-23,36-47"]),
+    ],
+)
+def test_cpus_that_are_called_local_are_enough_for_a_plan(machine_of, policy, expected):
+    """Without node numbers each rank goes by its GPU's CPU Affinity, and its notes say so."""
+    machine = machine_of(
+        "        GPU0    GPU1    GPU2    CPU Affinity\n"
+        "GPU0     X      PHB     SOC     0-11,24-35\n"
+        "GPU1    PHB      X      SOC     0-11,24-35\n"
+        "GPU2    SOC     SOC      X      12-23,36-47\n"
+    )
+    visible = VisibleDevices(None, ("gpu0", "gpu1", "gpu2"))
+
+    ranks = plan(machine, Job(3), visible, Wishes(policy=policy)).ranks
+
+    assert [str(rank.cpus) for rank in ranks] == expected
+    assert all(rank.local and rank.memory.mode == "none" for rank in ranks)
+    assert all("called local" in rank.notes[1] for rank in ranks)
+
+
+def test_cpus_local_to_every_gpu_tell_nothing(machine_of):
+    """One list for all GPUs, of all CPUs there are, is what a driver prints that knows no locality."""
+    machine = machine_of(
+        "        GPU0    GPU1    CPU Affinity\nGPU0     X      PHB     0-7\nGPU1    PHB      X      0-7\n"
+    )
+
+    ranks = plan(machine, Job(2), VisibleDevices(None, ("gpu0", "gpu1")), Wishes()).ranks
+
+    assert [(str(rank.cpus), rank.local) for rank in ranks] == [("0-7", None)] * 2
+
+
+def test_an_empty_cell_beside_an_unknown_node_leaves_the_node_unknown(machine_of):
+    """Inside a cpuset both CPU and NUMA Affinity may say nothing: the note claims no node."""
+    machine = machine_of(
+        "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
+        "GPU0\t X \tNV4\t\tN/A\t\tN/A\n"
+        "GPU1\tNV4\t X \t0-15,56-71\t0\t\tN/A\n"
+    )
+
+    assert [(gpu.cpu_node, str(gpu.local_cpus)) for gpu in machine.gpus] == [
+        (None, ""),
+        (0, "0-15,56-71"),
+    ]
+    assert not any("only the node is known" in note for note in machine.notes)
+
+
 def test_gpus_of_the_header_without_a_row_are_unknown(machine_of):
     """Rows that were cut away leave GPUs whose place is unknown; the others are read."""
     machine = machine_of(
@@ -419,6 +470,22 @@ def test_a_node_without_affinity_keeps_its_devices(machine_of):
     assert homes(machine) == {0: (1, "")}
     assert not machine.node(1).cpus_recorded
     assert not machine.allowed.cpus
+
+
+@pytest.mark.parametrize("first", ["", 'affinity="00000000"', 'affinity="0000ff00"'])
+def test_a_node_whose_cpus_are_not_told_sends_nobody_to_another_node(machine_of, first):
+    """No affinity, an empty one, or one that another node claims too: all CPUs are kept, and memory comes from the node."""
+    machine = machine_of(
+        f'<system version="1"><cpu numaid="0" {first}><pci busid="0000:16:00.0" class="0x030200"/></cpu>'
+        '<cpu numaid="1" affinity="0000ff00"><pci busid="0000:1b:00.0" class="0x030200"/></cpu></system>'
+    )
+    visible = VisibleDevices(None, ("0000:16:00.0", "0000:1b:00.0"))
+
+    rank = plan(machine, Job(2), visible, Wishes()).ranks[0]
+
+    assert machine.gpus[0].cpu_node == 0
+    assert (str(rank.cpus), rank.local, str(rank.memory.nodes)) == ("8-15", None, "0")
+    assert "which CPUs node 0 beside GPU 0 (0000:16:00.0) has is not recorded" in rank.notes
 
 
 def test_minus_one_is_no_node(machine_of):
@@ -711,6 +778,45 @@ def test_only_gpus_for_computing_are_gpus(machine_of):
     ]
 
 
+def test_gpus_outside_pci_are_numbered_by_number(machine_of):
+    """cuda10 comes after cuda2."""
+    names = ("cuda10", "cuda2", "cuda0")
+    others = "".join(
+        f'<object type="OSDev" name="{n}" subtype="CUDA" osdev_type="5"/>' for n in names
+    )
+
+    machine = machine_of(hwloc(core(0) + others, "0x1"))
+
+    assert [gpu.pci_address for gpu in machine.gpus] == ["cuda0", "cuda2", "cuda10"]
+
+
+RSMI = (
+    '<object type="OSDev" name="rsmi{}" subtype="RSMI" osdev_type="5"><info name="Backend" value="RSMI"/>'
+    '<info name="AMDUUID" value="{:x}"/></object>'
+)
+APU = '<object type="PCIDev" pci_busid="000{}:01:00.0" pci_type="1200 [1002:74a0] [1002:74a0] 00">{}</object>'
+
+
+@pytest.mark.parametrize("inside", [3, 1], ids=["below the GPU", "beside the GPU"])
+def test_partitions_of_a_gpu_are_devices_of_their_own(machine_of, inside):
+    """Two APUs cut in three: six ranks use one partition each, and the first three are beside the first APU."""
+    sockets = ""
+    for socket in (0, 1):
+        parts = [RSMI.format(number, number + 1) for number in range(socket * 3, socket * 3 + 3)]
+        apu = APU.format(socket, "".join(parts[:inside])) + "".join(parts[inside:])
+        cpuset = hex(3 << 2 * socket)
+        sockets += f'<object type="Package" os_index="{socket}" cpuset="{cpuset}">'
+        sockets += (
+            node(socket, cpuset) + core(2 * socket) + core(2 * socket + 1) + apu + "</object>"
+        )
+    machine = machine_of(hwloc(sockets, "0xf"))
+
+    ranks = plan(machine, Job(6), visible_devices(machine, {}, "amd"), Wishes()).ranks
+
+    assert [len(gpu.mig) for gpu in machine.gpus] == [3, 3]
+    assert [str(rank.cpus) for rank in ranks] == ["0-1"] * 3 + ["2-3"] * 3
+
+
 def test_nics_and_disks_carry_the_names_of_their_software(machine_of):
     """Interfaces, RDMA devices and NVMe controllers are those that hwloc names, in either numbering of kinds."""
     text = (
@@ -911,8 +1017,11 @@ def test_a_description_can_be_planned_from(path):
 
     for rank, gpu in zip(ranks, machine.gpus, strict=True):
         node = machine.node(gpu.cpu_node) if gpu.cpu_node is not None else None
-        beside = node is not None and bool(node.cpus)
-        assert rank.cpus == (node.cpus if beside else machine.allowed.cpus)
-        assert rank.local is (None if node is None else beside)
-        assert beside or rank.notes
+        beside = node.cpus if node is not None and node.cpus else gpu.local_cpus or CpuSet()
+        tells = bool(beside) and (node is not None or beside != machine.online)
+        assert rank.cpus == (beside if tells else machine.allowed.cpus)
+        assert rank.local is (
+            True if tells else None if node is None or gpu.local_cpus is None else False
+        )
+        assert (tells and node is not None) or rank.notes
         assert gpu.hbm_node not in rank.memory.nodes

@@ -542,6 +542,47 @@ def test_memory_and_huge_pages_of_a_node():
     assert machine.nodes[0].hugepages == (HugePages(1 << 30, 8, 3),)
 
 
+def whole_host(kilobytes: int) -> dict[str, str]:
+    """Write what /proc/meminfo says of memory."""
+    return {"/proc/meminfo": f"MemTotal: {kilobytes} kB\nMemFree: {kilobytes // 2} kB"}
+
+
+@pytest.mark.parametrize("others", [(), (1,)], ids=["alone", "beside a node without memory"])
+def test_the_only_node_with_memory_has_all_of_the_hosts(others):
+    """Memory that was added to a virtual machine may be on no node: a hard bind must not be refused for it."""
+    said = {0: "0-3"} | {number: "" for number in others}
+    sizes = {0: 8 << 20} | dict.fromkeys(others, 0)
+
+    machine = read_machine(host(cpus("0-3"), nodes(said, memory_kb=sizes), whole_host(24 << 20)))
+
+    assert machine.nodes[0].memory_bytes == 24 << 30
+    assert machine.nodes[0].available_bytes == 12 << 30
+    assert notes_with(machine, "24 GiB", "8 GiB", "node 0")
+
+
+def test_memory_that_no_node_of_several_shows_is_given_to_none():
+    """Which node has the rest, nobody says."""
+    said = nodes({0: "0-1", 1: "2-3"}, memory_kb={0: 8 << 20, 1: 8 << 20})
+
+    machine = read_machine(host(cpus("0-3"), said, whole_host(24 << 20)))
+
+    assert [node.memory_bytes for node in machine.nodes] == [8 << 30, 8 << 30]
+    assert notes_with(machine, "24 GiB", "16 GiB", "not known")
+
+
+@pytest.mark.parametrize(
+    "kilobytes", [8 << 20, (8 << 20) + 1000, 1 << 20], ids=["equal", "near", "a container's limit"]
+)
+def test_memory_that_agrees_is_no_contradiction(kilobytes):
+    """Nodes and host read the same; what lxcfs shows of a container's limit is less, and no fault of the nodes."""
+    said = nodes({0: "0-3"}, memory_kb={0: 8 << 20})
+
+    machine = read_machine(host(cpus("0-3"), said, whole_host(kilobytes)))
+
+    assert machine.nodes[0].memory_bytes == 8 << 30
+    assert machine.notes == ()
+
+
 @pytest.mark.parametrize("row", ["0", "10", "10 20 30", "10 twenty", "10 -20", "9 20"])
 def test_a_distance_row_that_cannot_be_right_is_not_used(row):
     """Too few, too many, no numbers, or below the firmware's 10."""
