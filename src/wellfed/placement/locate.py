@@ -32,10 +32,13 @@ from wellfed.placement.testimony import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import TypeVar
 
     from wellfed.model.cpuset import CpuSet
-    from wellfed.model.machine import Machine, PciDevice, Sighting
+    from wellfed.model.machine import Machine, Nic, Nvme, PciDevice, Sighting
+
+    Mover = TypeVar("Mover", Nic, Nvme)
 
 OWN_WORDS = (ONLY_NODE, SIBLINGS)
 """What an earlier call concluded is concluded again, not believed."""
@@ -54,8 +57,7 @@ def locate(machine: Machine, sightings: Sequence[Sighting] = ()) -> Machine:
     machine = _with_sighted(machine, seen)
     hbm, hbm_notes = _gpu_memory(machine, seen)
     nodes = tuple(
-        replace(node, hbm_of=hbm.get(node.node, node.hbm_of)) if node.node in hbm else node
-        for node in machine.nodes
+        replace(node, hbm_of=hbm[node.node]) if node.node in hbm else node for node in machine.nodes
     )
     machine = replace(machine, nodes=nodes)
     setting = Setting(machine, machine.online, machine.cpu_nodes)
@@ -64,20 +66,6 @@ def locate(machine: Machine, sightings: Sequence[Sighting] = ()) -> Machine:
     gpus = tuple(
         _located_gpu(setting, gpu, seen.get(gpu.pci_address), pci.get(gpu.pci_address), owners)
         for gpu in machine.gpus
-    )
-    nics = tuple(
-        replace(nic, cpu_node=place.node, evidence=place.evidence)
-        for nic in machine.nics
-        for place in (
-            _weigh(setting, _votes(setting, nic.evidence, pci.get(nic.pci_address or ""))),
-        )
-    )
-    nvmes = tuple(
-        replace(nvme, cpu_node=place.node, evidence=place.evidence)
-        for nvme in machine.nvmes
-        for place in (
-            _weigh(setting, _votes(setting, nvme.evidence, pci.get(nvme.pci_address or ""))),
-        )
     )
     notes = (
         *machine.notes,
@@ -89,8 +77,8 @@ def locate(machine: Machine, sightings: Sequence[Sighting] = ()) -> Machine:
         machine,
         pci=_with_bound_nodes(setting, gpus),
         gpus=gpus,
-        nics=nics,
-        nvmes=nvmes,
+        nics=tuple(_located(setting, nic, pci) for nic in machine.nics),
+        nvmes=tuple(_located(setting, nvme, pci) for nvme in machine.nvmes),
         notes=tuple(dict.fromkeys(notes)),
     )
 
@@ -128,6 +116,13 @@ def _located_gpu(
         evidence=place.evidence,
         disagreement=place.disagreement,
     )
+
+
+def _located(setting: Setting, device: Mover, pci: Mapping[str, PciDevice]) -> Mover:
+    """Weigh everything said of a network card or a disk."""
+    said = _votes(setting, device.evidence, pci.get(device.pci_address or ""))
+    place = _weigh(setting, said)
+    return replace(device, cpu_node=place.node, evidence=place.evidence)
 
 
 def _votes(

@@ -288,7 +288,7 @@ def _slurm_numbering(
     try:
         granted = [number for number in CpuSet.parse(text) if number < len(gpus)]
     except MalformedTextError:
-        return gpus, [], None
+        return gpus, [f"Slurm's list of granted GPUs, {text}, is none of numbers: not used"], None
     numbers = [parse_number(token) for token in tokens]
     if numbers != list(range(len(numbers))) or len(numbers) > len(granted):
         return gpus, [], None
