@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import random
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 
 from tests.corpus import cases
 from tests.packing import FORMATS, compress, member, plain_tar, small_trees, write_archive
-from wellfed.host import archive, compression, tar
+from wellfed.host import compression, layout, tar
 from wellfed.host.archive import is_recording, open_recording
 from wellfed.model.errors import RecordingError
 from wellfed.model.tree import Unreadable
@@ -675,7 +676,7 @@ def test_corpus_archives_read_as_tarfile_reads_them(path):
     with tarfile.open(path) as theirs:
         members = theirs.getmembers()
         top = members[0].name.split("/")[0]
-        at = len(top) if top not in archive.OF_A_HOST else -1
+        at = len(top) if top not in layout.OF_A_HOST else -1
         files = {
             m.name[at:] if at >= 0 else "/" + m.name: theirs.extractfile(m).read()
             for m in members
@@ -714,6 +715,21 @@ def _seconds(act):
     started = time.perf_counter()
     act()
     return time.perf_counter() - started
+
+
+def test_a_pipe_is_not_peeked_into(tmp_path):
+    """What is read from ``<(nvidia-smi topo -m)`` to look at it is gone; a FIFO that nobody writes to holds nobody up."""
+    reading, writing = os.pipe()
+    os.write(writing, b"GPU0 CPU Affinity")
+    os.close(writing)
+    os.mkfifo(tmp_path / "fifo")
+
+    found = [is_recording(f"/dev/fd/{reading}"), is_recording(str(tmp_path / "fifo"))]
+    left = os.read(reading, 100)
+    os.close(reading)
+
+    assert found == [False, False]
+    assert left == b"GPU0 CPU Affinity"
 
 
 def test_is_recording_tells_packed_from_text(tmp_path):

@@ -393,7 +393,6 @@ def test_a_mask_reaches_the_kernel_with_every_bit(nodes, at_least):
         ("riscv64", True, "migrate_pages", 238),
         ("ppc64le", True, "get_mempolicy", 260),
         ("s390x", True, "move_pages", 310),
-        ("x86_64", True, "set_mempolicy_home_node", 450),
     ],
 )
 def test_call_numbers_follow_the_architecture(machine, wide, name, number):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import re
+import subprocess
+import sys
 import time
 
 import pytest
@@ -527,6 +529,33 @@ def test_interruption_leaves_nothing(tmp_path, monkeypatch):
         capture(str(tmp_path / "host.tar.gz"), sample_seconds=0)
 
     assert list(tmp_path.iterdir()) == []
+
+
+END_WHILE_WRITING = """
+import os, signal, sys
+from wellfed.cli import main
+os.fsync = lambda _: os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+sys.exit(main(["capture", sys.argv[2], "--sample", "0"]))
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_leaves_nothing(tmp_path, name, code):
+    """A job that is cancelled, a terminal that hangs up: nothing, as after Ctrl-C."""
+    path = str(tmp_path / "host.tar.gz")
+    done = subprocess.run([sys.executable, "-c", END_WHILE_WRITING, name, path], check=False)
+
+    assert done.returncode == code
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_longest_name_has_room_for_the_file_beside_it(tmp_path):
+    """255 bytes are a name on Linux; the unfinished file must not want a longer one."""
+    path = tmp_path / ("n" * 248 + ".tar.gz")
+
+    capture(str(path), sample_seconds=0)
+
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
 @pytest.mark.parametrize("name", ["no/such/folder/host.tar.gz", "host.tar.gz/"])

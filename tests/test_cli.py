@@ -16,14 +16,14 @@ from wellfed.cli.commands import COMMANDS, GROUP
 
 
 @pytest.fixture
-def say(capsys, monkeypatch):
+def say(capfd, monkeypatch):
     """Run the command line in this process: (exit code, stdout, stderr)."""
     monkeypatch.delenv("COLUMNS", raising=False)
 
     def run(*words: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as left:
             GROUP.main(list(words), prog_name="wellfed")
-        out, err = capsys.readouterr()
+        out, err = capfd.readouterr()
         return int(left.value.code or 0), out, err
 
     return run
@@ -69,7 +69,7 @@ def test_mistyped_command(say, typed, meant):
     """The one that was probably meant is named."""
     code, _, err = say(typed)
 
-    assert code == 2 and f"Did you mean `wellfed {meant}`?" in err
+    assert code == 2 and f"did you mean `wellfed {meant}`?" in err
 
 
 def test_unknown_command(say):
@@ -278,10 +278,81 @@ def test_rule_that_is_none(say):
         ("doctor", "--sample", "-1"),
         ("topo", "--format", "png"),
         ("topo", "--ranks", "0"),
+        ("topo", "--ranks"),
+        ("topo", "--per-gpu=1"),
+        ("topo", "--format", "text", "left", "over"),
+        ("capture",),
+        ("doctor", "--verbos"),
+        ("run", "--polcy", "node", "true"),
+        ("run", "--policy"),
+        ("run", "--quiet=1", "true"),
+        ("--nope",),
+        ("nope",),
     ],
 )
 def test_options_that_make_no_sense(say, words):
-    """click says what would."""
-    code, _, err = say(*words)
+    """click knows what would; it is told in our form: what was found, and what to type."""
+    code, out, err = say(*words)
 
-    assert code == 2 and "Usage: wellfed" in err
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"wellfed: .+\n  what to do: .*`wellfed( \w+)? --help` .+\n", err)
+
+
+def test_a_mistyped_option_names_the_nearest(say):
+    """One, not three."""
+    _, _, err = say("run", "--polcy", "node", "true")
+
+    assert "`wellfed run` has no option --polcy\n" in err and "did you mean --policy? " in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topo", "--host", "{}"),
+        ("doctor", "--host", "{}"),
+        ("capture", "{}.tar.gz", "--sample", "0"),
+    ],
+)
+def test_no_control_character_reaches_the_terminal(say, tmp_path, words):
+    """A file may be called anything: no colour, no title, no cursor of a name is obeyed (CVE-2003-0063's kind)."""
+    name = str(tmp_path / "a\x1b[31m\x07\x9b\u202eb")
+
+    _, out, err = say(*(word.replace("{}", name) for word in words))
+
+    assert "a\ufffd[31m\ufffd\ufffd\ufffdb" in err
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", out + err)
+
+
+def test_the_name_alone_shows_the_help(say):
+    """On stdout, as if it had been asked for."""
+    assert say() == say("--help")
+
+
+@pytest.mark.parametrize("words", ["topo", "--help", "run --help", "run --explain", "explain"])
+@pytest.mark.parametrize("where", ["/dev/full", "&-"])
+def test_a_report_that_nobody_can_take(words, where):
+    """A full disk is one sentence and exit 2; a closed stdout takes nothing, and is no error of ours."""
+    line = f"{sys.executable} -m wellfed {words} >{where}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+    assert done.returncode == (0 if where == "&-" else 2)
+    assert ("no space left" in done.stderr) == (where != "&-")
+
+
+@pytest.mark.parametrize(
+    "words", ["run --explain", "run --explain -v --format json", "run --nope", "run true"]
+)
+def test_any_bytes_can_be_said(words):
+    """In a locale that knows only ASCII, with a variable that is no text in any."""
+    changes = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    changes |= {"OMP_PROC_BIND": os.fsdecode(b"\xff"), "OMP_NUM_THREADS": os.fsdecode(b"\xfe")}
+    done = subprocess.run(
+        [sys.executable, "-m", "wellfed", *words.split()],
+        capture_output=True,
+        env=os.environ | changes,
+        check=False,
+    )
+
+    assert b"Traceback" not in done.stderr
+    assert done.returncode == (2 if "--nope" in words else 0)

@@ -296,7 +296,9 @@ def test_contradicting_rank_variables_are_a_finding_not_an_error():
 
 
 @given(
-    st.dictionaries(st.from_regex(r"[A-Z_]{1,8}", fullmatch=True), st.text("ab=1 ,", max_size=9))
+    st.dictionaries(
+        st.from_regex(r"[A-Z_]{1,8}", fullmatch=True), st.text("ab=1 ,\r\x0b\x85\u2028", max_size=9)
+    )
 )
 def test_environment_is_read_as_it_was_written(environment):
     """`NAME=value`, one a line; a value may hold equals signs."""

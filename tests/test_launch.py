@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import stat
 import subprocess
 import sys
 
@@ -280,6 +281,72 @@ def test_a_report_that_cannot_be_written_starts_nothing(tmp_path):
     done = launch("-q", "--report", f"{tmp_path}/no/such/folder.json", "--", "echo", "started")
 
     assert (done.returncode, done.stdout) == (2, b"")
+
+
+@pytest.mark.parametrize("options", [("--ranks", "2"), ("--verify", "0"), ()])
+@pytest.mark.parametrize("place", ["no/such/folder.json", "", "a-file/r.json"])
+def test_a_report_has_a_place_before_anything_starts(tmp_path, options, place):
+    """A job of days must not end without the report that was asked for."""
+    (tmp_path / "a-file").touch()
+    done = launch("-q", *options, "--report", f"{tmp_path}/{place}", "--", "echo", "started")
+
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"cannot be written" in done.stderr
+
+
+def test_ranks_of_a_launcher_do_not_write_over_each_others_reports(tmp_path):
+    """Eight of torchrun with one name would leave the report of the slowest."""
+    words = ("-q", "--report", f"{tmp_path}/r.json", "--", "echo", "started")
+    done = launch(*words, LOCAL_RANK="1", LOCAL_WORLD_SIZE="2", RANK="1", WORLD_SIZE="2")
+
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"{rank}" in done.stderr
+
+
+def test_the_code_is_the_jobs_though_its_report_is_lost(tmp_path):
+    """The folder went away while the job ran: a warning, and the job's own exit code."""
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    report = str(folder / "r.json")
+    done = launch("--verify", "9", "--report", report, "--", "sh", "-c", f"rmdir {folder}; exit 7")
+
+    assert done.returncode == 7
+    assert b"warning: --report" in done.stderr
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_report_replaces_files_and_nothing_else(tmp_path, linked):
+    """A pipe (a device: /dev/null) is written to; a link goes on leading to its file."""
+    place, kind = tmp_path / "place", stat.S_ISFIFO
+    if linked:
+        (tmp_path / "target").touch()
+        place.symlink_to(tmp_path / "target")
+        kind = stat.S_ISLNK
+    else:
+        os.mkfifo(place)
+    reader = None if linked else os.open(place, os.O_RDONLY | os.O_NONBLOCK)
+
+    done = launch("-q", "--report", str(place), "--", "true")
+    content = place.read_bytes() if reader is None else os.read(reader, 1 << 16)
+    if reader is not None:
+        os.close(reader)
+
+    assert done.returncode == 0
+    assert kind(place.lstat().st_mode)
+    assert b"wellfed/run/1" in content
+
+
+@pytest.mark.parametrize("options", [(), ("--ranks", "1")])
+def test_a_program_of_another_machine_is_not_given_to_the_shell(tmp_path, options):
+    """`Exec format error` is 126 and said, as in bash; /bin/sh would run what it finds between the bytes."""
+    program = tmp_path / "program"
+    program.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(57) + b"\ntouch ran\n")
+    program.chmod(0o755)
+
+    done = launch("-q", *options, "--", str(program))
+
+    assert done.returncode == 126
+    assert b"not one for this machine" in done.stderr
 
 
 def test_a_script_without_interpreter_line_runs_in_the_shell(tmp_path):

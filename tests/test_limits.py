@@ -17,7 +17,7 @@ from tests.launching import COMMAND, await_end, await_file, begin, end, environm
 from wellfed.host import borrowed
 from wellfed.host.borrowed import FILE, Borrowed, Loan, give_back_dead
 from wellfed.host.latency import PER_CPU, stricter
-from wellfed.host.state import state_folder
+from wellfed.host.state import has_records, state_folder
 from wellfed.model.errors import LaunchError
 
 OWN_SOFT, OWN_HARD = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -228,6 +228,43 @@ def test_half_a_record_is_no_record(host):
     give_back_dead(host.records, {})
 
     assert host.value == "7"
+
+
+def test_a_change_that_nobody_knows_is_told_and_left(host):
+    """Of a newer version, or garbage: the others of its record are given back."""
+    records = pathlib.Path(host.records)
+    records.mkdir()
+    lines = Loan(FILE, str(host.file), "0", "7").line() + Loan("clock", "/sys/clock", "1").line()
+    (records / "999999-1-a").write_text(lines)
+
+    said = give_back_dead(host.records, {})
+
+    assert host.value == "7"
+    assert any("/sys/clock" in sentence and "'clock'" in sentence for sentence in said)
+
+
+def test_an_interrupted_record_leaves_one_file_at_most(host, monkeypatch):
+    """Killed between writing a record and naming it, again and again: nothing gathers, and nothing looks like a record."""
+    monkeypatch.setattr(borrowed.os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "")))
+    for name in ("1-1-a", "2-1-a", "3-1-a"):
+        with pytest.raises(LaunchError, match="ENOSPC"):
+            host.launch(name, monkeypatch).write(str(host.file), "10")
+
+    assert host.value == "0"
+    assert not has_records(host.records)
+    assert len(os.listdir(host.records)) <= 2
+
+
+def test_debts_that_cannot_be_paid_do_not_stop_a_launch(tmp_path):
+    """A record of a killed launch in a folder that cannot be locked: said, and the job runs."""
+    (tmp_path / "borrowed").mkdir()
+    (tmp_path / "borrowed" / "1-1-a").write_text("")
+    (tmp_path / "borrowed" / ".lock").mkdir()
+
+    done = launch("--", "echo", "ran", WELLFED_STATE_DIR=str(tmp_path))
+
+    assert (done.returncode, done.stdout) == (0, b"ran\n")
+    assert b"not given back" in done.stderr
 
 
 def test_a_folder_that_cannot_be_written_stops_the_launch(tmp_path):

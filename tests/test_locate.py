@@ -313,6 +313,16 @@ def test_identity_comes_from_either_source():
     assert found.gpus[1].name == "NVIDIA L4"
 
 
+def test_a_node_number_without_nodes_is_not_called_wrong():
+    """Where the nodes cannot be read nobody can say that numa_node 1 is none of them."""
+    host = replace(two_nodes(device(A, 1, "4-7"), gpus=[gpu(0)]), nodes=())
+
+    (found,) = locate(host).gpus
+
+    assert found.cpu_node is None
+    assert "1, and no node is shown here" in [each.says for each in found.evidence]
+
+
 def test_gpus_are_numbered_alike_by_sysfs_and_by_drivers():
     """NVIDIA's come before AMD's at lower addresses, whether sysfs shows them or only a driver."""
     amd = gpu(0, pci_address="0000:01:00.0", vendor="amd")

@@ -61,6 +61,27 @@ def test_gpu_memory_is_never_a_cpu_node():
     assert {each.cpu_node for gpu in found for each in gpu.evidence} == {None}
 
 
+def test_minus_one_written_without_a_sign_is_no_node():
+    """NVML's node id is unsigned: 4294967295 is its −1, and a recording may say even more."""
+    found = seen(
+        "gb200x4",
+        "nvmlDeviceGetNumaNodeId gpu0 = 4294967295",
+        "nvmlDeviceGetNumaNodeId gpu1 = 9223372036854775807",
+    ).found
+
+    assert [each.hbm_node for each in found] == [None, None, 18, 26]
+    assert evidence(found[0], nvidia.NODE_ID).says == "4294967295"
+
+
+@pytest.mark.parametrize("address", ["", "\\u001b[31m", "GPU-0", "1b"])
+def test_what_is_no_pci_address_is_no_gpu(address):
+    """A place that cannot be one gives a reason, never a GPU beside the real ones."""
+    sightings = seen("h100x8", f'nvmlDeviceGetPciInfo_v3 gpu0 = {{"busId": "{address}"}}')
+
+    assert tuple(each.pci_address for each in sightings.found) == ADDRESSES_OF_8_H100[1:]
+    assert "has no PCI address" in sightings.unanswered[0].reason
+
+
 def test_memory_affinity_keeps_every_node():
     """sglang#11208: the answer with empty and GPU nodes in it is passed on whole, for `placement` to sort out."""
     first, *_, last = seen("gb200x4").found
@@ -262,7 +283,7 @@ def test_a_recorded_host_is_asked_for_its_recording():
     text = (RECORDINGS / "h100x8.txt").read_text()
     tree = RecordedTree("a recording", {}, answers={"nvml": text})
 
-    found = _room.sightings(tree)
+    found = _room.look(tree).found
 
     assert tuple(each.pci_address for each in found) == ADDRESSES_OF_8_H100
 

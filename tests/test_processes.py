@@ -275,13 +275,15 @@ def test_bound_processes_that_may_not_be_looked_into_are_told():
     )
 
 
-def test_pids_that_are_known_to_be_ours_are_left_out():
-    """A launcher that stays the parent names its ranks itself."""
+@pytest.mark.parametrize("errno_name", ["ESRCH", "ENOENT"])
+def test_a_process_that_is_ending_is_not_told(errno_name):
+    """It has a stat until somebody waits for it, and no environment any more: a rank of this very job, perhaps."""
     host = Host()
-    host.process(60, 1, "0-3", environment={MARKER: "x"})
+    host.process(60, 1, "0-3", readable=False)
     host.process(70, 1, "0-15")
+    host.errnos["/proc/60/environ"] = errno_name
 
-    assert bound_elsewhere(ALL, [60], pid=70, tree=host.tree()).cpus == CpuSet()
+    assert bound_elsewhere(ALL, pid=70, tree=host.tree()).sentences == ()
 
 
 @pytest.mark.parametrize(

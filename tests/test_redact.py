@@ -37,12 +37,14 @@ def hidden(text, *, hosts=(), people=()):
         ("pod8932f937_d72c_4106_c12f_20bd9faed9f6", "pod00000001_0000_0000_0000_000000000001"),
         (f"/docker/{CONTAINER}", "/docker/" + "1".zfill(64)),
         ("link/ether 3c:ec:ef:12:34:56", "link/ether 00:00:00:00:00:01"),
+        ("3C-EC-EF-12-34-56 3c:ec:ef:12:34:56", "00-00-00-00-00-01 00:00:00:00:00:01"),
         ("80:00:02:08:fe:80:00:00:00:00:00:00:50:6b:4b:03:00:ab:cd:ef", "00:" * 19 + "01"),
         ("enx3cecef123456 3c:ec:ef:12:34:56", "enx000000000001 00:00:00:00:00:01"),
         ("506b:4b03:00ab:cdef", "0000:0000:0000:0001"),
         ("fe80:0000:0000:0000:506b:4b03:00ab:cdef", "0000:" * 7 + "0001"),
         ("192.168.7.21:2049", "10.0.0.1:2049"),
         ("2001:db8::42", "fd00::1"),
+        ("2001:db8:7::/48", "fd00::1/48"),
     ],
 )
 def test_identifiers_keep_their_form(text, instead):
@@ -202,7 +204,7 @@ def test_environment_keeps_what_decides_a_launch():
         (
             f"CUDA_VISIBLE_DEVICES={GPU},GPU-8932f937",
             "JAX_COORDINATOR_ADDRESS=gpu-a17:1234",
-            "LD_PRELOAD=/home/alice/lib/libjemalloc.so.2 /usr/lib/libgomp.so.1",
+            "LD_PRELOAD=/home/alice/lib/libjemalloc.so.2 /usr/lib/libgomp.so.1 lib-alice.so",
             "MASTER_ADDR=gpu-a17.example.com",
             "MASTER_PORT=29500",
             "NCCL_SOCKET_IFNAME=eth0",
@@ -211,20 +213,30 @@ def test_environment_keeps_what_decides_a_launch():
             "SLURM_CPU_BIND=quiet,mask_cpu:0x000000000000000000000000000000FF",
             "SLURM_JOB_NAME=secret-project",
             "CUDA_HOME=/usr/local/cuda-12.4",
+            "CUDA_CACHE_PATH=/usr/local/secret-project",
+            "NCCL_DEBUG_FILE=secret-project/log",
+            "NCCL_NET_PLUGIN=/lib/../home/secret-project/libnet.so",
+            "TORCH_HOME=",
+            "UCX_LOG_FILE=/dev/shm/secret-project",
         )
     )
 
     assert redact_answer("environ", text, KNOWN).split("\n") == [
+        "CUDA_CACHE_PATH=/hidden",
         "CUDA_HOME=/usr/local/cuda-12.4",
         f"CUDA_VISIBLE_DEVICES={FIRST},GPU-00000001",
         "JAX_COORDINATOR_ADDRESS=hidden",
-        "LD_PRELOAD=libjemalloc.so.2:libgomp.so.1",
+        "LD_PRELOAD=libjemalloc.so.2:libgomp.so.1:lib-user.so",
         "MASTER_ADDR=hidden",
         "MASTER_PORT=29500",
+        "NCCL_DEBUG_FILE=hidden",
+        "NCCL_NET_PLUGIN=/hidden",
         "NCCL_SOCKET_IFNAME=eth0",
         "NCCL_TOPO_FILE=/hidden",
         "OMP_NUM_THREADS=8",
         "SLURM_CPU_BIND=quiet,mask_cpu:0x000000000000000000000000000000FF",
+        "TORCH_HOME=",
+        "UCX_LOG_FILE=/hidden",
     ]
 
 
@@ -289,6 +301,23 @@ def test_recording_stays_joined():
     assert made.read("/sys/devices/pci0000:00/0000:01:00.0/unique_id") == "0000000000000001"
     assert dict(done.hidden)["id"] == 3
     assert not made.complete
+
+
+def test_a_cgroup_tells_nothing_of_its_children():
+    """Slices, containers and jobs beside the one that was recorded have names, and are only said to be there."""
+    recording = RecordedTree(
+        "host",
+        {"/sys/fs/cgroup/alice.slice/cpu.max": b"max 100000\n"},
+        directories={
+            "/sys/fs/cgroup": ("alice.slice", "cgroup.procs", "bob.slice", "cpu.stat", "moonshot")
+        },
+        complete=False,
+    )
+
+    made = redact_recording(recording, people=["alice"]).recording
+
+    assert made.list("/sys/fs/cgroup") == ("cgroup.procs", "cpu.stat", "hidden", "user.slice")
+    assert made.read("/sys/fs/cgroup/user.slice/cpu.max") == "max 100000"
 
 
 def test_cgroups_lose_the_names_of_people():

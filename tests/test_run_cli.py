@@ -17,7 +17,9 @@ from tests.launching import environment, launch
 from wellfed.cli.run import request_of, settings_of
 from wellfed.cli.run_command import command as make_command
 from wellfed.cli.run_options import OPTIONS, Option, Words, defaults, parse
+from wellfed.cli.run_teller import Teller
 from wellfed.model.errors import GpuError, UsageError, WellfedError
+from wellfed.model.value import replace
 from wellfed.workflows.launch import explain_ranks
 from wellfed.workflows.machine import (
     KnownHost,
@@ -281,6 +283,22 @@ def test_a_rank_of_torchrun_takes_its_own_part():
     assert plan.own.gpus == (plan.machine.gpus[5].pci_address,)
 
 
+@pytest.mark.parametrize(
+    ("rank", "option", "told"),
+    [("0", "-q", False), ("0", None, True), ("5", None, False), ("5", "-v", True)],
+)
+def test_what_holds_for_a_host_is_told_by_its_first_rank(capfd, rank, option, told):
+    """Eight ranks of torchrun plan the same: seven of them need not say it again."""
+    plan = planned(
+        "ubuntu2204-dgxh100-8h100", LOCAL_RANK=rank, LOCAL_WORLD_SIZE="8", RANK=rank, WORLD_SIZE="8"
+    )
+    plan = replace(plan, machine=replace(plan.machine, notes=("the moon is full",)))
+    options = parse([*([option] if option else []), "true"]).options
+    Teller(options).planned(plan, ())
+
+    assert ("the moon is full" in capfd.readouterr().err) == told
+
+
 @pytest.mark.parametrize("name", ["5", "0000:c3:00.0", "00000000:C3:00.0", "c3:00.0"])
 def test_a_gpu_has_several_names(name):
     """Index in PCI order, PCI address as sysfs or NVML writes it."""
@@ -429,6 +447,18 @@ def test_explain_acts_on_nothing(dgx, tmp_path):
 
     assert done.returncode == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_explain_shows_all_that_would_be_done(dgx):
+    """Limits, priority, cgroup, allocator and what happens after the start, as well as places."""
+    words = ("--nice", "3", "--sched", "batch", "--memlock", "unlimited", "--nofile", "4096", "--oom-score-adj", "9",
+             "--cpu-latency", "20", "--isolate", "--memory-limit", "64G", "--verify", "30", "--watch",
+             "--malloc", "jemalloc", "--log-dir", "/logs")  # fmt: skip
+    text = " ".join(launch("--explain", "--per-gpu", *words, "--host", dgx).stdout.decode().split())
+
+    wanted = ("niceness 3", "class batch", "lock any amount", "4096 files", "oom_score_adj 9", "within 20 µs",
+              "cgroup of its own", "64 GiB", "after 30 s", "every 5 s", "libjemalloc.so.2", "/logs")  # fmt: skip
+    assert [each for each in wanted if each not in text] == []
 
 
 def test_explain_shows_evidence_on_request(dgx):

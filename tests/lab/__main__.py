@@ -25,12 +25,28 @@ def main() -> int:
     )
     actions = parser.add_subparsers(dest="action", required=True)
     actions.add_parser("list", help="name the topologies")
-    running = actions.add_parser("run", help="run a command", usage="python -m tests.lab run TOPOLOGY [options] -- COMMAND ...")
+    running = actions.add_parser(
+        "run",
+        help="run a command",
+        usage="python -m tests.lab run TOPOLOGY [options] -- COMMAND ...",
+    )
     running.add_argument("topology", help=f"one of {', '.join(topology.names())}, or a .json file")
     running.add_argument("--timeout", type=float, default=300, metavar="SECONDS")
-    running.add_argument("--append", default="", metavar="ARGUMENTS", help="more kernel arguments, such as isolcpus=2-3")
-    running.add_argument("--modules", default="", metavar="NAMES", help="kernel modules to load first, with commas")
-    running.add_argument("--out", type=pathlib.Path, metavar="FOLDER", help="the guest's /lab (default: a temporary one)")
+    running.add_argument(
+        "--append",
+        default="",
+        metavar="ARGUMENTS",
+        help="more kernel arguments, such as isolcpus=2-3",
+    )
+    running.add_argument(
+        "--modules", default="", metavar="NAMES", help="kernel modules to load first, with commas"
+    )
+    running.add_argument(
+        "--out",
+        type=pathlib.Path,
+        metavar="FOLDER",
+        help="the guest's /lab (default: a temporary one)",
+    )
     said = parser.parse_args(words)
     if said.action == "list":
         for name in topology.names():

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import fcntl
 import gzip
+import hashlib
 import lzma
 import os
 import pathlib
@@ -15,6 +16,8 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator
+
+from tests.lab.programs import cache_folder
 
 HERE = pathlib.Path(__file__).parent
 FIRST_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
@@ -27,6 +30,7 @@ PROGRAMS = {
     "modprobe": "kmod",
     "gcc": "gcc",
     "make": "make",
+    "setpriv": "util-linux",
 }
 HEADERS = "linux-headers-amd64"
 
@@ -48,25 +52,22 @@ class Kernel:
     """Holds our test modules, ``NAME.ko``."""
 
 
-def cache_folder() -> pathlib.Path:
-    """Give the folder that keeps kernels between runs; never in the checkout."""
-    named = os.environ.get("WELLFED_LAB_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(named) if named else pathlib.Path(base) / "wellfed" / "lab"
-
-
 def prepare() -> Kernel:
     """Return a kernel, fetching and building what is not cached. Raises LabUnavailableError."""
     if platform.machine() != "x86_64":
-        raise LabUnavailableError(f"the lab boots x86-64 guests, this machine is {platform.machine()}")
+        raise LabUnavailableError(
+            f"the lab boots x86-64 guests, this machine is {platform.machine()}"
+        )
     absent = sorted(package for program, package in PROGRAMS.items() if not shutil.which(program))
     if absent:
         raise LabUnavailableError(f"not installed: apt-get install {' '.join(absent)} {HEADERS}")
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / "lock"):
+    with locked(folder / "lock"):
         root = _unpacked(folder)
-        release = max(path.name.removeprefix("vmlinuz-") for path in (root / "boot").glob("vmlinuz-*"))
+        release = max(
+            path.name.removeprefix("vmlinuz-") for path in (root / "boot").glob("vmlinuz-*")
+        )
         image = _elf_image(folder, root / "boot" / f"vmlinuz-{release}", release)
         modules = _built_modules(folder, release)
         initramfs = _initramfs(folder, root, release)
@@ -74,7 +75,8 @@ def prepare() -> Kernel:
 
 
 @contextlib.contextmanager
-def _locked(path: pathlib.Path) -> Iterator[None]:
+def locked(path: pathlib.Path) -> Iterator[None]:
+    """Hold a file's lock: two runs at once fetch and build one after the other."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -84,7 +86,9 @@ def _run(*command: str | pathlib.Path, cwd: pathlib.Path | None = None) -> str:
     """Run a tool to its end; its own words are the reason where it fails."""
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=cwd)
     if done.returncode:
-        raise LabUnavailableError(f"`{' '.join(map(str, command))}` failed: {(done.stderr or done.stdout).strip()[-500:]}")
+        raise LabUnavailableError(
+            f"`{' '.join(map(str, command))}` failed: {(done.stderr or done.stdout).strip()[-500:]}"
+        )
     return done.stdout
 
 
@@ -93,9 +97,14 @@ def _unpacked(folder: pathlib.Path) -> pathlib.Path:
     if (root / "complete").exists():
         return root
     names = _run("apt-cache", "depends", "linux-image-amd64").split()
-    package = next((name for name in names if name.startswith("linux-image-") and name != "linux-image-amd64"), None)
+    package = next(
+        (name for name in names if name.startswith("linux-image-") and name != "linux-image-amd64"),
+        None,
+    )
     if package is None:
-        raise LabUnavailableError("apt knows no linux-image-amd64: run apt-get update")
+        raise LabUnavailableError(
+            "apt knows no linux-image-amd64, Debian's kernel: run apt-get update"
+        )
     # The sandbox user of apt cannot write below a home directory; downloading as root is what apt falls back to.
     _run("apt-get", "-o", "APT::Sandbox::User=root", "download", package, cwd=folder)
     deb = next(folder.glob(f"{package}_*.deb"))
@@ -131,10 +140,9 @@ def _elf_image(folder: pathlib.Path, compressed: pathlib.Path, release: str) -> 
 
 def _built_modules(folder: pathlib.Path, release: str) -> pathlib.Path:
     """Build our test modules for this kernel, outside the checkout."""
-    built = folder / f"modules-{release}"
-    newest = max(path.stat().st_mtime for path in (HERE / "modules").glob("*/*"))
-    made = [built / f"{name}.ko" for name in TEST_MODULES]
-    if all(path.exists() and path.stat().st_mtime >= newest for path in made):
+    sources = sorted((HERE / "modules").glob("*/*"))
+    built = folder / f"modules-{release}-{_digest(*sources)}"
+    if all((built / f"{name}.ko").exists() for name in TEST_MODULES):
         return built
     headers = pathlib.Path(f"/lib/modules/{release}/build")
     if not headers.exists():
@@ -150,13 +158,15 @@ def _built_modules(folder: pathlib.Path, release: str) -> pathlib.Path:
 
 
 def _initramfs(folder: pathlib.Path, root: pathlib.Path, release: str) -> pathlib.Path:
-    packed = folder / f"initramfs-{release}.cpio"
     script = HERE / "init.sh"
-    if packed.exists() and packed.stat().st_mtime >= script.stat().st_mtime:
+    packed = folder / f"initramfs-{release}-{_digest(script, HERE / 'kernel.py')}.cpio"
+    if packed.exists():
         return packed
     order: list[str] = []
     for module in FIRST_MODULES:
-        for line in _run("modprobe", "-d", root, "-S", release, "--show-depends", module).splitlines():
+        for line in _run(
+            "modprobe", "-d", root, "-S", release, "--show-depends", module
+        ).splitlines():
             word, _, path = line.partition(" ")
             if word == "insmod" and path.split()[0] not in order:
                 order.append(path.split()[0])
@@ -173,10 +183,19 @@ def _initramfs(folder: pathlib.Path, root: pathlib.Path, release: str) -> pathli
         (tree / "init").chmod(0o755)
         listed = "\n".join(str(path.relative_to(tree)) for path in sorted(tree.rglob("*")))
         archive = subprocess.run(
-            ["cpio", "-o", "-H", "newc", "--quiet"], input=listed.encode(), cwd=tree, capture_output=True, check=True
+            ["cpio", "-o", "-H", "newc", "--quiet"],
+            input=listed.encode(),
+            cwd=tree,
+            capture_output=True,
+            check=True,
         )
         _replace(packed, archive.stdout)
     return packed
+
+
+def _digest(*files: pathlib.Path) -> str:
+    """Name a text by its content: checkouts of several ages share one cache."""
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
 def _replace(path: pathlib.Path, content: bytes) -> None:

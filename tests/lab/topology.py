@@ -10,6 +10,8 @@ from wellfed.model.cpuset import CpuSet
 from wellfed.model.machine import Machine
 
 HERE = pathlib.Path(__file__).parent / "topologies"
+CPU_MODEL = "max,vendor=GenuineIntel"
+"""QEMU tells the guest of hardware threads where the vendor is Intel."""
 
 
 class TopologyMistakeError(Exception):
@@ -81,14 +83,20 @@ def read(name: str) -> Topology:
     """Read a topology by name, or from a JSON file."""
     path = pathlib.Path(name) if name.endswith(".json") else HERE / f"{name}.json"
     if not path.exists():
-        raise TopologyMistakeError(f"no topology {name!r}: there are {', '.join(names())}, or name a .json file")
+        raise TopologyMistakeError(
+            f"no topology {name!r}: there are {', '.join(names())}, or name a .json file"
+        )
     return parse(path.stem, json.loads(path.read_text()))
 
 
 def parse(name: str, said: dict) -> Topology:
     """Make a topology of what a file says, and check that it fits together."""
     nodes = tuple(
-        Node(CpuSet.parse(node.get("cpus", "")), node.get("memory_mib", 0), node.get("linux_node", number))
+        Node(
+            CpuSet.parse(node.get("cpus", "")),
+            node.get("memory_mib", 0),
+            node.get("linux_node", number),
+        )
         for number, node in enumerate(said["nodes"])
     )
     devices = tuple(
@@ -107,12 +115,14 @@ def parse(name: str, said: dict) -> Topology:
         distances=tuple(map(tuple, said.get("distances", []))),
         devices=devices,
         offline=CpuSet.parse(said.get("offline", "")),
-        cpu_model=said.get("cpu_model", "max,vendor=GenuineIntel"),
+        cpu_model=said.get("cpu_model", CPU_MODEL),
         kernel_arguments=said.get("kernel_arguments", ""),
     )
     placed = [cpu for node in nodes for cpu in node.cpus]
     if sorted(placed) != list(range(made.num_cpus)):
-        raise TopologyMistakeError(f"{name}: nodes hold CPUs {CpuSet(placed)}, sockets hold 0-{made.num_cpus - 1}")
+        raise TopologyMistakeError(
+            f"{name}: nodes hold CPUs {CpuSet(placed)}, sockets hold 0-{made.num_cpus - 1}"
+        )
     return made
 
 
@@ -163,16 +173,26 @@ def differences(topology: Topology, machine: Machine) -> list[str]:
         if read_node is None:
             found.append(f"node {linux[index]}: not read")
             continue
-        compare(f"CPUs of node {read_node.node}", str(read_node.cpus), str(node.cpus - topology.offline))
-        compare(f"memory on node {read_node.node}", bool(read_node.memory_bytes), node.memory_mib > 0)
+        compare(
+            f"CPUs of node {read_node.node}", str(read_node.cpus), str(node.cpus - topology.offline)
+        )
+        compare(
+            f"memory on node {read_node.node}", bool(read_node.memory_bytes), node.memory_mib > 0
+        )
         for other, distance in enumerate(topology.distances[index] if topology.distances else ()):
             compare(f"distance {index} to {other}", read_node.distance_to(linux[other]), distance)
     compare("number of nodes", len(machine.nodes), len(topology.nodes))
-    threads = {len(cpu.core) for cpu in machine.cpus if cpu.online and not cpu.core.mask & topology.offline.mask}
+    threads = {
+        len(cpu.core)
+        for cpu in machine.cpus
+        if cpu.online and not cpu.core.mask & topology.offline.mask
+    }
     if not topology.offline:
         compare("threads a core", threads, {topology.threads})
     compare("packages", len({cpu.package for cpu in machine.cpus if cpu.online}), topology.sockets)
-    wanted_gpus = [_expected_node(topology, device) for device in topology.devices if device.kind == "gpu"]
+    wanted_gpus = [
+        _expected_node(topology, device) for device in topology.devices if device.kind == "gpu"
+    ]
     compare("nodes of GPUs", [gpu.cpu_node for gpu in machine.gpus], wanted_gpus)
     return found
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
+from contextlib import contextmanager
 
 import click
 
+from wellfed.cli.streams import readable
 from wellfed.model.units import format_bytes
 from wellfed.workflows.capture import Captured, capture
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 BAR_FROM_SECONDS = 1.0
 """Waits shorter than this need no bar."""
@@ -52,16 +59,32 @@ def COMMAND(  # noqa: N802 - the name under which the command line finds it
         wellfed capture host.tar.xz
         wellfed doctor --host host.tar.xz
     """
-    captured = capture(
-        file,
-        sample_seconds=sample_seconds,
-        identify=identify,
-        paths=paths,
-        force=force,
-        wait=wait_with_bar,
-    )
+    with orderly_end():
+        captured = capture(
+            file,
+            sample_seconds=sample_seconds,
+            identify=identify,
+            paths=paths,
+            force=force,
+            wait=wait_with_bar,
+        )
     for line in lines(captured):
-        click.echo(line, err=True)
+        click.echo(readable(line), err=True)
+
+
+@contextmanager
+def orderly_end() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP, too, leave no half of a file: they end the command as Ctrl-C does, by an exception."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def wait_with_bar(seconds: float) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 
-from wellfed.model.errors import WellfedError
+from wellfed.cli.streams import tell_error
+from wellfed.model.errors import UsageError, WellfedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from typing import Any, NoReturn
 
 COMMANDS = {
@@ -21,7 +23,25 @@ COMMANDS = {
 
 
 class Commands(click.Group):
-    """Loads a command when it is named, and turns every error of ours into two lines and exit code 2."""
+    """Loads a command when it is named, and turns every error, ours and click's, into two lines and exit code 2."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        """Run a command line and leave with its exit code; nothing but the name shows the help."""
+        words = None if args is None else list(args) or ["--help"]
+        try:
+            code = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
+        except click.Abort:
+            raise KeyboardInterrupt from None
+        except click.ClickException as problem:
+            end_with(in_our_words(problem))
+        raise SystemExit(code if isinstance(code, int) else 0)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, in the order in which a person meets them."""
@@ -47,11 +67,11 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or name the one that was probably meant."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            from difflib import get_close_matches
-
-            near = get_close_matches(args[0], COMMANDS, 1)
-            meant = f" Did you mean `wellfed {near[0]}`?" if near else ""
-            ctx.fail(f"There is no command {args[0]!r}.{meant}")
+            near = _nearest(args[0], COMMANDS)
+            remedy = f"did you mean `wellfed {near}`? " if near else ""
+            raise UsageError(
+                f"there is no command {args[0]!r}", remedy=f"{remedy}`wellfed --help` lists them"
+            )
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -64,9 +84,27 @@ class Commands(click.Group):
 
 def end_with(problem: WellfedError) -> NoReturn:
     """Print an error and its remedy on stderr, and leave with 2."""
-    click.echo(f"wellfed: {problem.message}", err=True)
-    click.echo(f"  what to do: {problem.remedy}", err=True)
+    tell_error(problem)
     raise SystemExit(2)
+
+
+def in_our_words(problem: click.ClickException) -> UsageError:
+    """Turn what click says of a command line into a sentence and what to type instead."""
+    context = getattr(problem, "ctx", None)
+    path = "wellfed" if context is None else context.command_path
+    remedy = f"`{path} --help` shows what it takes"
+    if isinstance(problem, click.NoSuchOption):
+        near = _nearest(problem.option_name, problem.possibilities or ())
+        remedy = (f"did you mean {near}? " if near else "") + remedy
+        return UsageError(f"`{path}` has no option {problem.option_name}", remedy=remedy)
+    said = problem.format_message().rstrip(".")
+    return UsageError(said[:1].lower() + said[1:], remedy=remedy)
+
+
+def _nearest(word: str, known: Iterable[str]) -> str | None:
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, known, 1)), None)
 
 
 GROUP = Commands(

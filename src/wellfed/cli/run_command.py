@@ -82,7 +82,8 @@ class RunCommand(click.Command):
         records: dict[str, list[tuple[str, str]]] = {}
         headings = {option.field: option.group for option in self._options}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
+            # The usage line shows the command; since click 8.4 arguments have a record, too.
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
             if record is not None:
                 heading = headings.get(parameter.name or "", "Other")
                 records.setdefault(heading, []).append(record)

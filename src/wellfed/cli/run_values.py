@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wellfed.host.limits import NO_LIMIT
 from wellfed.model.errors import MalformedTextError, UsageError
 from wellfed.model.placement import ROLES
 from wellfed.model.units import parse_bytes
@@ -9,9 +10,6 @@ from wellfed.model.units import parse_bytes
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-UNLIMITED = -1
-"""RLIM_INFINITY, as Python's ``resource`` spells it."""
 
 NORMAL_SCHEDULERS = ("other", "batch", "idle")
 
@@ -70,7 +68,7 @@ def size(text: str) -> int:
 
 def size_or_unlimited(text: str) -> int:
     """Read a size in bytes, or ``unlimited``."""
-    return UNLIMITED if text.strip().lower() == "unlimited" else parse_bytes(text)
+    return NO_LIMIT if text.strip().lower() == "unlimited" else parse_bytes(text)
 
 
 def roles(text: str) -> tuple[tuple[str, int], ...]:

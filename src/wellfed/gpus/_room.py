@@ -11,17 +11,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from wellfed.gpus._base import Vendor
-    from wellfed.model.machine import Sighting
     from wellfed.model.tree import HostTree
 
 
-def sightings(tree: HostTree) -> tuple[Sighting, ...]:
-    """Ask every vendor; a launch that knows its vendor asks only `vendor`."""
-    return look(tree).found
-
-
 def look(tree: HostTree) -> Sightings:
-    """Ask every vendor, and keep the reasons where one gave no answer."""
+    """Ask every vendor, and keep the reasons where one gave no answer; a launch that knows its vendor asks only `vendor`."""
     seen = Sightings()
     for each in vendors():
         seen |= each.look(tree)

@@ -14,8 +14,14 @@ from wellfed.gpus._apart import apart
 from wellfed.gpus._base import Sightings, Unanswered, Vendor
 from wellfed.gpus.nvml_calls import LiveCalls, RecordedCalls, RecordingCalls, ask, ask_set
 from wellfed.gpus.nvml_log import Call, Handle, Refused, format_calls, parse_calls
-from wellfed.model.cpuset import CpuSet
-from wellfed.model.machine import Evidence, MigInstance, Sighting, normal_pci_address
+from wellfed.model.cpuset import LARGEST_ID, CpuSet
+from wellfed.model.machine import (
+    Evidence,
+    MigInstance,
+    Sighting,
+    normal_pci_address,
+    pci_order,
+)
 from wellfed.model.tree import Unreadable
 
 TYPE_CHECKING = False
@@ -108,7 +114,7 @@ def _sight_gpu(calls: Calls, index: int) -> Sightings:
         return _silent(f"GPU {index} in NVML's order: {gpu}")
     pci = ask(calls, dict, "nvmlDeviceGetPciInfo_v3", gpu)
     address = pci if isinstance(pci, Refused) else pci.get("busId")
-    if not isinstance(address, str):
+    if not isinstance(address, str) or not pci_order(normal_pci_address(address))[0]:
         return _silent(f"GPU {index} in NVML's order has no PCI address: {address}")
     uuid = ask(calls, str, "nvmlDeviceGetUUID", gpu)
     name = ask(calls, str, "nvmlDeviceGetName", gpu)
@@ -124,7 +130,7 @@ def _sight_gpu(calls: Calls, index: int) -> Sightings:
         "nvidia",
         name=_known(name),
         uuid=_known(uuid),
-        hbm_node=own_node if isinstance(own_node, int) and own_node >= 0 else None,
+        hbm_node=own_node if isinstance(own_node, int) and 0 <= own_node <= LARGEST_ID else None,
         evidence=(
             Evidence(CPU_AFFINITY, _says(cpus)),
             Evidence(MEMORY_AFFINITY, _says(nodes)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from wellfed.host.archive import PLACE
 from wellfed.model.errors import RecordingError
 from wellfed.model.tree import Unreadable
 from wellfed.model.value import Value
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 SCHEMA = "wellfed/capture/1"
+
+PLACE = "/.wellfed/capture.json"
+"""Where a recording says these things of itself."""
 
 NVML = "nvml"
 """The question whose answer is a file of its own."""

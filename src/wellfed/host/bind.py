@@ -5,12 +5,12 @@ from __future__ import annotations
 import _thread
 import os
 
-from wellfed.host.live_tree import LiveTree, unreadable
+from wellfed.host.live_tree import LiveTree
 from wellfed.host.memory_policy import set_policy
 from wellfed.model.binding import Step
 from wellfed.model.cpuset import CpuSet
 from wellfed.model.errors import BindingError, MalformedTextError
-from wellfed.model.tree import Unreadable
+from wellfed.model.tree import Unreadable, unreadable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -76,7 +76,10 @@ class Borrowed:
 
     def _note(self, loan: Loan) -> None:
         self._loans.append(loan)
-        _store(self._record, self._loans)
+        try:
+            _store(self._record, self._loans)
+        except OSError as refusal:
+            raise _no_record(self._folder, refusal) from None
 
 
 def give_back_dead(
@@ -103,7 +106,7 @@ def give_back_record(
         for loan in reversed(_load(record)):
             if loan.kind == FILE and _hand_over(loan, record, folder):
                 continue
-            problem = give_back[loan.kind](loan)
+            problem = give_back.get(loan.kind, _give_back_unknown)(loan)
             said += [problem] if problem is not None else []
         _remove(record)
     return tuple(said)
@@ -124,6 +127,13 @@ def give_back_file(loan: Loan) -> str | None:
     if now == loan.found:
         return None
     return f"{loan.path} reads {now!r}, not what this launch wrote: left as it is (found was {loan.found!r})"
+
+
+def _give_back_unknown(loan: Loan) -> str:
+    """A newer wellfed may have written it, or nobody of ours."""
+    return (
+        f"{loan.path}: {loan.kind!r} is no change that this version knows, so it is left as it is"
+    )
 
 
 def _hand_over(loan: Loan, record: str, folder: str) -> bool:
@@ -160,15 +170,19 @@ class Locked:
             path = os.path.join(self._folder, ".lock")
             self._descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
         except OSError as refusal:
-            name = errno.errorcode.get(refusal.errno or 0, "error")
-            raise LaunchError(
-                f"no record can be kept in {self._folder} ({name}), and without one nothing on the host is changed",
-                remedy=f"name a folder that can be written: {STATE_VARIABLE}=/some/folder",
-            ) from None
+            raise _no_record(self._folder, refusal) from None
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
+
+
+def _no_record(folder: str, refusal: OSError) -> LaunchError:
+    name = errno.errorcode.get(refusal.errno or 0, "error")
+    return LaunchError(
+        f"no record can be kept in {folder} ({name}), and without one nothing on the host is changed",
+        remedy=f"name a folder that can be written: {STATE_VARIABLE}=/some/folder",
+    )
 
 
 def _identity(pid: int) -> str | None:
@@ -185,13 +199,13 @@ def _is_alive(name: str) -> bool:
     pid = name.partition("-")[0]
     if not pid.isdigit() or _identity(int(pid)) != name:
         return False
-    line = LiveTree().read(f"/proc/{pid}/stat") or ""
-    return line[line.rfind(")") + 1 :].split()[:1] not in (["Z"], ["X"], [])
+    stat = stat_of(int(pid))
+    return stat is not None and not stat.ended
 
 
 def _records(folder: str) -> Sequence[str]:
     names = LiveTree().list(folder)
-    return [name for name in names or () if name[:1].isdigit() and not name.endswith(".new")]
+    return [name for name in names or () if name[:1].isdigit()]
 
 
 def _load(record: str) -> list[Loan]:
@@ -204,22 +218,22 @@ def _load(record: str) -> list[Loan]:
 
 
 def _store(record: str, loans: Sequence[Loan]) -> None:
-    """Put a record on disk, whole or not at all."""
+    """Put a record on disk, whole or not at all. Only who holds the lock may: there is one name for what is unfinished."""
     content = os.fsencode("".join(loan.line() for loan in loans))
-    descriptor = os.open(
-        record + ".new", os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o644
-    )
+    folder = os.path.dirname(record)
+    scratch = os.path.join(folder, ".unfinished")
+    descriptor = os.open(scratch, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o644)
     try:
         os.write(descriptor, content)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    os.replace(record + ".new", record)
-    folder = os.open(os.path.dirname(record), os.O_RDONLY | os.O_CLOEXEC)
+    os.replace(scratch, record)
+    opened = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(folder)
+        os.fsync(opened)
     finally:
-        os.close(folder)
+        os.close(opened)
 
 
 def _remove(record: str) -> None:

@@ -11,9 +11,9 @@ import os
 import pathlib
 import posixpath
 
-from wellfed.host.about import NVML, About, format_about
-from wellfed.host.archive import NVML_PLACE, PLACE
+from wellfed.host.about import NVML, PLACE, About, format_about
 from wellfed.host.compression import packer
+from wellfed.host.layout import NVML_PLACE
 from wellfed.host.tar_pack import end_of_archive, pack_directory, pack_file, pack_link
 from wellfed.model.errors import RecordingError, UsageError
 
@@ -89,8 +89,7 @@ def check_destination(path: str, *, force: bool) -> None:
 def write_bundle(path: str, content: bytes, *, force: bool) -> int:
     """Compress a tar as the suffix of ``path`` says, write it whole or not at all, and return its size in bytes."""
     packed = packer(path)(content)
-    folder, name = os.path.split(path)
-    beside = os.path.join(folder, f".{name}.{os.getpid()}.part")
+    beside = os.path.join(os.path.dirname(path), f".wellfed.{os.getpid()}.part")
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:

@@ -46,13 +46,11 @@ def read_cgroups(facts: Facts) -> dict[str, Cgroup]:
 def _locate(
     tree: HostTree, name: str, mounts: list[Mount], v1_path: str | None, v2_path: str | None
 ) -> Cgroup:
-    """Join a cgroup's path with the first mount that shows it. A controller is in v1 or in v2, never in both.
-
-    Where no mount shows the v1 hierarchy that a path is in, a v2 mount is looked at: dumps mix both.
-    """
-    path, shown = v1_path, [m for m in mounts if m.version == 1 and name in m.options]
-    if path is None or not shown:
-        path, shown = v2_path or path, [mount for mount in mounts if mount.version == 2]
+    """Join a cgroup's path with the first mount that shows it. A controller is in v1 or in v2, never in both."""
+    if v1_path is None:
+        path, shown = v2_path, [mount for mount in mounts if mount.version == 2]
+    else:
+        path, shown = v1_path, [m for m in mounts if m.version == 1 and name in m.options]
     if path is None:
         return Cgroup(0, (), "the process's cgroup is not recorded")
     why = f"no mount shows cgroup {path}"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import stat
 
-from wellfed.host.archive import NVML_PLACE, OWN, PLACE, read_about, recorded, top_of
-from wellfed.host.live_tree import read_whole, unreadable
+from wellfed.host.about import PLACE
+from wellfed.host.layout import NVML_PLACE, OWN, read_about, recorded, top_of
+from wellfed.host.live_tree import read_whole
 from wellfed.host.recorded_tree import DIRECTORY, FILE, LINK, RecordedTree
 from wellfed.model.errors import RecordingError
-from wellfed.model.tree import Unreadable
+from wellfed.model.tree import Unreadable, unreadable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -38,12 +38,12 @@ IDENTIFIER = re.compile(
             # Containers, machine-id, NGUIDs. The kernel writes masks with a comma after eight digits.
             r"(?P<hex>(?<![0-9a-z])[0-9a-f]{32,128}(?![0-9a-z]))",
             # Ethernet has 6 groups, the hardware address of InfiniBand 20.
-            r"(?P<mac>(?<![0-9a-f:])[0-9a-f]{2}(?::[0-9a-f]{2}){5,19}(?![0-9a-f:]))",
+            r"(?P<mac>(?<![0-9a-f:])[0-9a-f]{2}(?P<gap>[:-])[0-9a-f]{2}(?:(?P=gap)[0-9a-f]{2}){4,18}(?![0-9a-f:]))",
             # Interfaces named after their address (systemd.net-naming-scheme).
             r"(?P<enx>(?<![0-9a-z])(?:en|wl|ww)x[0-9a-f]{12}(?![0-9a-z]))",
             r"(?P<guid>(?<![0-9a-f:])[0-9a-f]{4}(?::[0-9a-f]{4}){3,7}(?![0-9a-f:]))",
             r"(?P<ipv4>(?<![\w.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\w.]))",
-            r"(?P<ipv6>(?<![\w:.])(?:(?:[0-9a-f]{1,4}:){1,7}(?::[0-9a-f]{1,4}){1,7}|(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4})(?![\w:]))",
+            r"(?P<ipv6>(?<![\w:.])(?:(?:[0-9a-f]{1,4}:){1,7}(?::[0-9a-f]{1,4}){1,7}|(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|(?:[0-9a-f]{1,4}:){2,7}:)(?![\w:]))",
         )
     ),
     re.IGNORECASE,
@@ -51,7 +51,7 @@ IDENTIFIER = re.compile(
 UNIQUE_ID = re.compile(r"(?m)^(unique_id )(\d+)$")
 """KFD's number of one GPU in decimal; the GPU's UUID is the same number with 16 hexadecimal digits."""
 SUSPECT = re.compile(
-    r"[0-9a-f]{32}|[0-9a-f]{4}[-_:][0-9a-f]{4}|(?-i:GPU-|MIG-)|(?::[0-9a-f]{2}){5}|::|\d\.\d+\.\d+\.\d|[nlw]x[0-9a-f]{12}|unique_id",
+    r"[0-9a-f]{32}|[0-9a-f]{4}[-_:][0-9a-f]{4}|(?-i:GPU-|MIG-)|(?:[:-][0-9a-f]{2}){5}|::|\d\.\d+\.\d+\.\d|[nlw]x[0-9a-f]{12}|unique_id",
     re.IGNORECASE,
 )
 """A text without this holds no identifier; most texts of /sys are left at this one glance."""
@@ -163,6 +163,7 @@ def _family(match: re.Match[str]) -> tuple[str | None, str]:
     if kind == "enx":
         return "mac", ":".join(text[3 + i : 5 + i] for i in range(0, 12, 2))
     if kind == "mac":
+        text = text.replace("-", ":")
         return ("mac" if set(text) - set("0:") and set(text) - set("f:") else None), text
     if kind == "ipv4":
         everybody = text.startswith(("127.", "0.", "255."))
@@ -186,7 +187,8 @@ def _pseudonym(match: re.Match[str], numbers: Mapping[tuple[str, str], int]) -> 
     if match["enx"]:
         return f"{text[:3]}{number:012x}"
     if family == "mac":
-        return _grouped(number, groups=body.count(":") + 1, digits=2)
+        grouped = _grouped(number, groups=body.count(":") + 1, digits=2)
+        return grouped.replace(":", match["gap"])
     if family == "guid":
         return _grouped(number, groups=body.count(":") + 1, digits=4)
     return (

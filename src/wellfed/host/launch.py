@@ -93,13 +93,14 @@ def become(
 ) -> NoReturn:
     """Replace this process by the command; pid, group, descriptors and limits stay.
 
-    A text without ``#!`` is given to /bin/sh, as execvp(3) does. ``signals``: what the command is to find, None: as now.
+    A text without ``#!`` is given to /bin/sh, as execvp(3) does; a program of another machine is not, as in bash.
+    ``signals``: what the command is to find, None: as now.
     """
     restore_signals(signals)
     try:
         os.execve(path, command, environment)
     except OSError as refusal:
-        if refusal.errno != errno.ENOEXEC:
+        if refusal.errno != errno.ENOEXEC or _is_binary(path):
             raise refused(path, refusal) from None
     try:
         os.execve("/bin/sh", ["sh", path, *command[1:]], environment)
@@ -186,16 +187,6 @@ def restore_signals(signals: Signals | None = None) -> None:
     _signal.pthread_sigmask(_signal.SIG_SETMASK, signals.blocked)
 
 
-def fill_standard_streams() -> None:
-    """Open /dev/null in place of a closed standard stream: else the next file we open would become it."""
-    for number in (0, 1, 2):
-        try:
-            os.fstat(number)
-        except OSError:
-            found = os.open("/dev/null", os.O_RDWR)
-            os.set_inheritable(found, True)
-
-
 def environment_at_start() -> dict[str, str]:
     """Return this process's environment as it was given, without what Python itself put into it.
 
@@ -245,6 +236,16 @@ def _be_child(
         if mistake is not None:
             sys.excepthook(type(mistake), mistake, mistake.__traceback__)
         os._exit(NOT_STARTED)
+
+
+def _is_binary(path: str) -> bool:
+    """Say whether a file is no script: its first line holds a NUL, or it is a program (bash tells them apart so)."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(80)
+    except OSError:
+        return False
+    return start.startswith(b"\x7fELF") or b"\0" in start.partition(b"\n")[0]
 
 
 def _lead_group(pid: int) -> None:
@@ -316,6 +317,12 @@ def refused(path: str, refusal: OSError) -> LaunchError:
             f"{path} cannot be executed: the interpreter or loader that it names is not there",
             remedy=f"look at its first line: head -c 100 {path}",
             exit_code=NOT_FOUND,
+        )
+    if refusal.errno == errno.ENOEXEC:
+        return LaunchError(
+            f"{path} cannot be executed: it is a program, and not one for this machine ({os.uname().machine})",
+            remedy=f"look at what it was built for: file {path}",
+            exit_code=NOT_EXECUTABLE,
         )
     if refusal.errno == errno.E2BIG:
         return LaunchError(

@@ -8,6 +8,9 @@ import os
 from wellfed.model.errors import LaunchError
 from wellfed.model.value import Value
 
+NO_LIMIT = -1
+"""RLIM_INFINITY, as Python's ``resource`` spells it."""
+
 OOM_SCORE_ADJ = "/proc/self/oom_score_adj"
 
 
@@ -22,27 +25,25 @@ class Limits(Value):
     """−1000 to 1000, added to the badness of the process when memory runs out (proc(5))."""
 
 
-def apply_limits(limits: Limits) -> tuple[str, ...]:
-    """Set the limits of this process, which all that it starts inherit; return what changed, one sentence each.
+def apply_limits(limits: Limits) -> None:
+    """Set the limits of this process, which all that it starts inherit.
 
     LaunchError where the kernel refuses: raising a hard limit needs CAP_SYS_RESOURCE, lowering the score too.
     """
-    said = []
     if limits.memlock_bytes is not None:
-        said.append(_set_limit("memlock", limits.memlock_bytes, "--memlock"))
+        _set_limit("memlock", limits.memlock_bytes, "--memlock")
     if limits.num_files is not None:
-        said.append(_set_limit("nofile", limits.num_files, "--nofile"))
+        _set_limit("nofile", limits.num_files, "--nofile")
     if limits.oom_score_adj is not None:
-        said.append(_set_oom_score(limits.oom_score_adj))
-    return tuple(said)
+        _set_oom_score(limits.oom_score_adj)
 
 
-def _set_limit(name: str, wanted: int, option: str) -> str:
+def _set_limit(name: str, wanted: int, option: str) -> None:
     # Not at the top: one more shared object to load, and few launches change a limit.
     import resource
 
     kind: int = getattr(resource, f"RLIMIT_{name.upper()}")
-    soft, hard = resource.getrlimit(kind)
+    _, hard = resource.getrlimit(kind)
     unlimited = resource.RLIM_INFINITY
     fits = hard == unlimited or (wanted != unlimited and wanted <= hard)
     try:
@@ -58,13 +59,11 @@ def _set_limit(name: str, wanted: int, option: str) -> str:
             f"{option} {_say(wanted)} was accepted, but {_say(found)} holds",
             remedy=_how_to_raise(name, wanted),
         )
-    return f"{name} {_say(soft)} -> {_say(found)}"
 
 
-def _set_oom_score(wanted: int) -> str:
+def _set_oom_score(wanted: int) -> None:
     try:
-        with open(OOM_SCORE_ADJ, "r+b", buffering=0) as file:
-            before = file.read(32).strip().decode("ascii", "replace")
+        with open(OOM_SCORE_ADJ, "wb", buffering=0) as file:
             file.write(b"%d" % wanted)
     except OSError as refusal:
         name = errno.errorcode.get(refusal.errno or 0, "error")
@@ -72,16 +71,15 @@ def _set_oom_score(wanted: int) -> str:
             f"--oom-score-adj {wanted}: {OOM_SCORE_ADJ} is refused: {name}, {os.strerror(refusal.errno or 0)}",
             remedy="a lower score than now needs CAP_SYS_RESOURCE: start it as root, or with `OOMScoreAdjust=` of systemd",
         ) from None
-    return f"oom_score_adj {before} -> {wanted}"
 
 
 def _say(limit: int) -> str:
-    return "unlimited" if limit == -1 else str(limit)
+    return "unlimited" if limit == NO_LIMIT else str(limit)
 
 
 def _how_to_raise(name: str, wanted: int) -> str:
-    size = "unlimited" if wanted == -1 else str(wanted)
-    kilobytes = size if name != "memlock" or wanted == -1 else str(-(-wanted // 1024))
+    size = "unlimited" if wanted == NO_LIMIT else str(wanted)
+    kilobytes = size if name != "memlock" or wanted == NO_LIMIT else str(-(-wanted // 1024))
     return (
         f"raise it where the session starts: `* hard {name} {kilobytes}` in /etc/security/limits.d, "
         f"Limit{name.upper()}={size} of the systemd unit, or docker --ulimit {name}={wanted}"

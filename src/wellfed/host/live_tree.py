@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import os
 
-from wellfed.model.tree import Unreadable
+from wellfed.model.tree import Unreadable, unreadable
 
 READ_LIMIT_BYTES = 32 << 20
 """/proc/interrupts of 1024 CPUs and 2500 interrupts is 28 MiB; /proc/kcore and friends must not fill memory."""
@@ -94,9 +93,3 @@ def text_of(content: bytes) -> str:
     """Return the text of a file without NUL bytes and trailing white space; undecodable bytes become U+FFFD."""
     # Dumped sysfs values carry NUL bytes; so does /proc/device-tree.
     return content.replace(b"\0", b"").decode("utf-8", "replace").rstrip()
-
-
-def unreadable(refusal: OSError) -> Unreadable:
-    """Turn an error of the kernel into a value."""
-    number = refusal.errno or 0
-    return Unreadable(errno.errorcode.get(number, f"errno {number}"))

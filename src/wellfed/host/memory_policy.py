@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from wellfed.host.live_tree import LiveTree, unreadable
+from wellfed.host.live_tree import LiveTree
 from wellfed.model.binding import Step
 from wellfed.model.cpuset import EMPTY, CpuSet, NodeSet
 from wellfed.model.errors import MalformedTextError
-from wellfed.model.tree import Unreadable
+from wellfed.model.tree import Unreadable, unreadable
 from wellfed.model.value import Value
 
 TYPE_CHECKING = False

@@ -6,9 +6,9 @@ import errno
 import os
 import time
 
-from wellfed.host.live_tree import LiveTree, unreadable
+from wellfed.host.live_tree import LiveTree
 from wellfed.model.binding import PageCount
-from wellfed.model.tree import Unreadable
+from wellfed.model.tree import Unreadable, unreadable
 from wellfed.model.value import Value
 
 TYPE_CHECKING = False

@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
-from wellfed.host.live_tree import unreadable
 from wellfed.model.cpuset import CpuSet, NodeSet
-from wellfed.model.tree import Unreadable
+from wellfed.model.tree import Unreadable, unreadable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

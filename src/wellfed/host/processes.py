@@ -13,7 +13,7 @@ from wellfed.model.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from wellfed.model.tree import HostTree
 
@@ -69,6 +69,8 @@ class Stat(Value):
     last_cpu: int | None
     start: int
     """Clock ticks after boot; with the number it identifies a process."""
+    ended: bool = False
+    """Whether it is a zombie: it runs nowhere any more, and nobody has waited for it."""
 
 
 class JobMark(Value):
@@ -110,7 +112,8 @@ def parse_stat(text: str) -> Stat | None:
     last_cpu = int(words[36]) if len(words) > 36 else None
     kernel = bool(int(words[6]) & PF_KTHREAD)
     name = text[opening + 1 : closing]
-    return Stat(name, int(words[1]), int(words[2]), kernel, last_cpu, int(words[19]))
+    ended = words[0] in "ZX"
+    return Stat(name, int(words[1]), int(words[2]), kernel, last_cpu, int(words[19]), ended)
 
 
 def stat_of(pid: int, tid: int | None = None, *, tree: HostTree | None = None) -> Stat | None:
@@ -176,7 +179,6 @@ def older_processes(pid: int, *, tree: HostTree | None = None) -> tuple[str, ...
 
 def bound_elsewhere(
     allowed: CpuSet,
-    own_pids: Iterable[int] = (),
     *,
     pid: int | None = None,
     tree: HostTree | None = None,
@@ -185,7 +187,7 @@ def bound_elsewhere(
 
     Counted is a process that may run on some, not all, of the allowed CPUs, and holds a GPU open or carries our
     marker: a daemon that pinned itself owns no cores. Left out are kernel threads, this process with its ancestors
-    and descendants, ``own_pids``, and every rank of the same job, by the variables that its launcher gave all ranks
+    and descendants, and every rank of the same job, by the variables that its launcher gave all ranks
     when they started: so that a rank that starts late plans what an early one planned. Processes without rank
     variables and marker are of one job when they are of one process group, as a shell makes for each command line.
     """
@@ -197,7 +199,6 @@ def bound_elsewhere(
             EMPTY, ("other jobs cannot be told from this one: its own environment is unreadable",)
         )
     own = {self_pid, *ancestors_of(self_pid, tree=host), *descendants_of(self_pid, tree=host)}
-    own.update(own_pids)
     jobs: dict[JobMark, tuple[CpuSet, list[int]]] = {}
     hidden: list[int] = []
     for other in _user_processes(host):
@@ -206,7 +207,7 @@ def bound_elsewhere(
             continue
         job = job_of(other, tree=host)
         if job is None:
-            hidden += [other] if stat_of(other, tree=host) is not None else []
+            hidden += [other] if _may_not_look(other, host) else []
         elif not job.is_same_job(own_job) and (job.marker or holds_gpu(other, tree=host)):
             cpus, pids = jobs.get(job, (EMPTY, []))
             jobs[job] = cpus | mask, [*pids, other]
@@ -282,6 +283,12 @@ def _mask_of(pid: int, host: HostTree) -> CpuSet:
         return CpuSet.parse(text or "")
     except MalformedTextError:
         return EMPTY
+
+
+def _may_not_look(pid: int, host: HostTree) -> bool:
+    """Say whether looking is refused. A process that is ending has nothing to look at any more (ESRCH), and needs no CPUs."""
+    raw = host.read_bytes(f"/proc/{pid}/environ")
+    return not isinstance(raw, bytes) and raw.errno_name in ("EACCES", "EPERM")
 
 
 def _children_by_parent(pid: int, host: HostTree) -> tuple[int, ...]:

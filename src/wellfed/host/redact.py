@@ -55,6 +55,12 @@ WITHOUT_NAMES = (
 )  # fmt: skip
 """Where a host's name is not written, and a word that looks like it is the kernel's."""
 
+CGROUP_FILE = re.compile(
+    r"(?:cgroup|cpu|cpuset|cpuacct|memory|io|blkio|pids|hugetlb|rdma|misc|dmem|devices|freezer|net_cls|net_prio)\.[\w.]+"
+    r"|tasks|notify_on_release|release_agent"
+)
+"""The kernel's own files in a cgroup (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/)."""
+
 BUILDER = re.compile(r"\([^()\s@]+@[^()\s]+\)")
 """``(builder@lcy02-amd64-059)`` in the versions of kernels and drivers."""
 RELEASE = re.compile(r"\b(\d+\.\d+(?:\.\d+)?)\S*")
@@ -70,12 +76,17 @@ NVML_FIELD = re.compile(
 )
 """Fields of answers that have several: ``"chassisSerialNumber": "…"`` of nvmlDeviceGetPlatformInfo."""
 
-SYSTEM_PATH = re.compile(r"/(?:usr|lib|lib64|bin|dev|sys|proc)(?:/|$)")
+SYSTEM_PATH = re.compile(
+    r"/(?!usr/local/(?!cuda)|dev/shm/|.*/\.\.(?:/|$))(?:usr|lib|lib64|bin|dev|sys|proc)(?:/|$)"
+)
+"""A path whose names are the distribution's or the kernel's."""
 PATH = re.compile(r"(?<![\w.])/[^\s:;,=\"']+")
 ADDRESS_VARIABLE = re.compile(
     r"ADDR|HOST|URI|NODELIST|NODENAME|COMM_ID|USER|ACCOUNT|PARTITION|CLUSTER|NAMESPACE|RUN_ID"
 )
 """Variables whose whole value is an address or a name."""
+FOLDER_VARIABLE = re.compile(r"(?:FILE|DIR|DIRECTORY|PATH|HOME)$")
+"""Variables that name a place; one that does not begin with ``/`` is somebody's own."""
 LOCAL_ADDRESSES = ("127.0.0.1", "localhost", "::1")
 
 KERNEL_VALUE = re.compile(r"[\w.,:+*%=-]*")
@@ -121,7 +132,7 @@ def redact_recording(
         },
         errnos={_path(p, known): name for p, name in recording.errnos.items()},
         directories={
-            _path(p, known): tuple(replace_identifiers(name, known) for name in names)
+            _path(p, known): _names(p, names, recording, known)
             for p, names in recording.directories.items()
         },
         answers=answers,
@@ -178,6 +189,28 @@ def _path(path: str, known: Identifiers) -> str:
     """Return a path of a recording; only cgroups are named by people."""
     path = replace_identifiers(path, known)
     return replace_names(path, known) if "/cgroup" in path else path
+
+
+def _names(
+    folder: str, names: Iterable[str], recording: RecordedTree, known: Identifiers
+) -> tuple[str, ...]:
+    """Return a listing. Who else runs below this process's cgroup, as its children's names tell, nobody needs to know."""
+    if "/cgroup" not in folder:
+        return tuple(replace_identifiers(name, known) for name in names)
+    inside = [f"{folder.rstrip('/')}/{name}" for name in names]
+    shown = (
+        posixpath.basename(_path(path, known))
+        if CGROUP_FILE.fullmatch(posixpath.basename(path)) or _leads_on(path, recording)
+        else HIDDEN
+        for path in inside
+    )
+    return tuple(dict.fromkeys(shown))
+
+
+def _leads_on(path: str, recording: RecordedTree) -> bool:
+    """Say whether anything below a path is recorded."""
+    places = (*recording.files, *recording.directories, *recording.errnos)
+    return any(place == path or place.startswith(f"{path}/") for place in places)
 
 
 def _is_private(path: str, name: str) -> bool:
@@ -243,9 +276,12 @@ def _environment(text: str, known: Identifiers) -> str:
 def _variable(name: str, value: str, known: Identifiers) -> str:
     """Return a variable's value: libraries by their file name, addresses and folders not at all."""
     if name == "LD_PRELOAD":
-        return ":".join(posixpath.basename(path) for path in re.split(r"[: ]+", value) if path)
+        files = ":".join(posixpath.basename(path) for path in re.split(r"[: ]+", value) if path)
+        return _words(files, known)
     if ADDRESS_VARIABLE.search(name):
         return value if value in LOCAL_ADDRESSES or not value else HIDDEN
+    if FOLDER_VARIABLE.search(name) and not value.startswith("/"):
+        return value and HIDDEN
     value = PATH.sub(lambda m: m[0] if SYSTEM_PATH.match(m[0]) else f"/{HIDDEN}", value)
     return _words(value, known)
 

@@ -11,21 +11,18 @@ CLASSES = {"other": "SCHED_OTHER", "batch": "SCHED_BATCH", "idle": "SCHED_IDLE"}
 """sched(7). FIFO and RR are missing on purpose: a whole command that spins under them stops its host."""
 
 
-def apply_scheduling(name: str | None, nice: int | None) -> tuple[str, ...]:
-    """Set class and niceness of this process, which all that it starts inherit; return what changed.
+def apply_scheduling(name: str | None, nice: int | None) -> None:
+    """Set class and niceness of this process, which all that it starts inherit.
 
     LaunchError where the kernel refuses: a lower niceness needs CAP_SYS_NICE or RLIMIT_NICE.
     """
-    said = []
     if name is not None:
-        said.append(_set_class(name))
+        _set_class(name)
     if nice is not None:
-        said.append(_set_nice(nice))
-    return tuple(said)
+        _set_nice(nice)
 
 
-def _set_class(name: str) -> str:
-    before = os.sched_getscheduler(0)
+def _set_class(name: str) -> None:
     wanted: int = getattr(os, CLASSES[name])
     try:
         os.sched_setscheduler(0, wanted, os.sched_param(0))
@@ -33,11 +30,9 @@ def _set_class(name: str) -> str:
         raise _refused(
             f"--sched {name}", refusal, "the launcher's own class may not be left: ask who set it"
         ) from None
-    known = {getattr(os, value): key for key, value in CLASSES.items()}
-    return f"scheduling class {known.get(before, before)} -> {name}"
 
 
-def _set_nice(wanted: int) -> str:
+def _set_nice(wanted: int) -> None:
     before = os.getpriority(os.PRIO_PROCESS, 0)
     try:
         os.setpriority(os.PRIO_PROCESS, 0, wanted)
@@ -47,7 +42,6 @@ def _set_nice(wanted: int) -> str:
             refusal,
             f"the niceness is {before}; a lower one needs CAP_SYS_NICE (docker --cap-add SYS_NICE) or `ulimit -e`",
         ) from None
-    return f"niceness {before} -> {wanted}"
 
 
 def _refused(option: str, refusal: OSError, remedy: str) -> LaunchError:

@@ -10,7 +10,6 @@ import time
 from wellfed.host import syscalls
 from wellfed.host.guard import Guard
 from wellfed.host.launch import (
-    Child,
     Order,
     Signals,
     confirm_running,
@@ -20,6 +19,7 @@ from wellfed.host.launch import (
     prepared,
 )
 from wellfed.host.lines import Sink, Stream
+from wellfed.host.rank import Rank
 from wellfed.host.signals import exit_code_of, forwarded, say_code, signal_name
 from wellfed.model.errors import LaunchError
 from wellfed.model.value import Value
@@ -75,45 +75,6 @@ class Ending(Value):
     """Position of the rank that ended the others, None where none did."""
     asked: str | None = None
     """The signal that asked the job to end, ``SIGTERM``; None where nobody asked."""
-
-
-class Rank:
-    """A rank that runs, and what is known of its end."""
-
-    def __init__(self, child: Child, *, own_group: bool) -> None:
-        """Take a child."""
-        self.child = child
-        self.pid = child.pid
-        self.own_group = own_group
-        self.code: int | None = None
-        """Exit code once it has ended."""
-        self.group_gone = not own_group
-
-    def send(self, number: int) -> None:
-        """Send a signal to all of its group, or to it alone; a rank that is gone is none's fault."""
-        try:
-            if not self.own_group:
-                if self.code is None:
-                    os.kill(self.pid, number)
-            elif not self.group_gone:
-                os.killpg(self.pid, number)
-        except ProcessLookupError:
-            return
-
-    def look_at_group(self) -> None:
-        """Learn whether anything of an ended rank's group is left.
-
-        We are the reaper of its orphans: as long as one of them is not waited for, the number of the group
-        cannot pass to strangers, and a signal to it reaches nobody else.
-        """
-        while self.code is not None and not self.group_gone:
-            try:
-                pid, _ = os.waitpid(-self.pid, os.WNOHANG)
-            except ChildProcessError:
-                self.group_gone = True
-                return
-            if pid == 0:
-                return
 
 
 class Supervisor:
@@ -179,8 +140,7 @@ class Supervisor:
         for rank in self._ranks:
             rank.send(_signal.SIGKILL)
         for rank in self._ranks:
-            if rank.code is None:
-                _wait_for(rank)
+            rank.wait()
             rank.look_at_group()
             rank.send(_signal.SIGKILL)
 
@@ -387,14 +347,6 @@ class Supervisor:
     def _send(self, number: int) -> None:
         for rank in self._ranks:
             rank.send(number)
-
-
-def _wait_for(rank: Rank) -> None:
-    try:
-        _, status = os.waitpid(rank.pid, 0)
-    except ChildProcessError:
-        return
-    rank.code = exit_code_of(status)
 
 
 def _integer(content: bytes, at: int) -> int:

@@ -17,14 +17,9 @@ if TYPE_CHECKING:
 MPOL_DEFAULT, MPOL_PREFERRED, MPOL_BIND, MPOL_INTERLEAVE, MPOL_LOCAL = 0, 1, 2, 3, 4
 MPOL_PREFERRED_MANY = 5
 """Since v5.15; older kernels answer EINVAL."""
-MPOL_WEIGHTED_INTERLEAVE = 6
-"""Since v6.9; older kernels answer EINVAL."""
 MPOL_F_RELATIVE_NODES, MPOL_F_STATIC_NODES = 1 << 14, 1 << 15
 """Static: node numbers stay what the caller wrote when a cpuset moves under the process."""
-MPOL_F_NUMA_BALANCING = 1 << 13
-MPOL_MODE_FLAGS = MPOL_F_STATIC_NODES | MPOL_F_RELATIVE_NODES | MPOL_F_NUMA_BALANCING
-MPOL_F_NODE, MPOL_F_ADDR, MPOL_F_MEMS_ALLOWED = 1, 2, 4
-MPOL_MF_STRICT, MPOL_MF_MOVE = 1, 2
+MPOL_F_MEMS_ALLOWED = 4
 
 PR_SET_PDEATHSIG = 1
 """include/uapi/linux/prctl.h"""
@@ -44,11 +39,9 @@ _X86_64 = (237, 239, 238, 256, 279)
 _GENERIC = (235, 236, 237, 238, 239)
 _PPC64 = (259, 260, 261, 258, 301)
 _S390X = (268, 269, 270, 287, 310)
-HOME_NODE = 450
-"""set_mempolicy_home_node: since v5.17, and calls added after v5.0 have one number everywhere."""
 
 NUMBERS: dict[str, dict[str, int]] = {
-    machine: dict(zip(_NAMES, numbers, strict=True)) | {"set_mempolicy_home_node": HOME_NODE}
+    machine: dict(zip(_NAMES, numbers, strict=True))
     for machine, numbers in (
         ("x86_64", _X86_64),
         ("aarch64", _GENERIC),
@@ -103,33 +96,6 @@ def get_mempolicy() -> tuple[int, NodeSet]:
 def mems_allowed() -> NodeSet:
     """Return the nodes from which the cpuset lets this thread take memory."""
     return _ask_mempolicy(MPOL_F_MEMS_ALLOWED)[1]
-
-
-def node_of_address(address: int) -> int:
-    """Return the node of the page at an address of this process. A page that was never touched is made by asking."""
-    node = ctypes.c_int(-1)
-    _call(
-        "get_mempolicy",
-        ctypes.byref(node),
-        ctypes.c_void_p(None),
-        ctypes.c_ulong(0),
-        ctypes.c_void_p(address),
-        ctypes.c_ulong(MPOL_F_NODE | MPOL_F_ADDR),
-    )
-    return node.value
-
-
-def mbind(address: int, length: int, mode: int, nodes: NodeSet = EMPTY, *, flags: int = 0) -> None:
-    """Set the policy of a range of addresses; it starts on a page and has ``length`` bytes."""
-    mask, maxnode = _mask(nodes)
-    place = (ctypes.c_void_p(address), ctypes.c_ulong(length), ctypes.c_long(mode))
-    _call("mbind", *place, mask, maxnode, ctypes.c_ulong(flags))
-
-
-def set_mempolicy_home_node(address: int, length: int, node: int) -> None:
-    """Name the node to begin with for a range that has a BIND or PREFERRED_MANY policy."""
-    place = (ctypes.c_ulong(address), ctypes.c_ulong(length), ctypes.c_ulong(node))
-    _call("set_mempolicy_home_node", *place, ctypes.c_ulong(0))
 
 
 def move_pages_query(pid: int, addresses: Sequence[int]) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from wellfed.model.value import Value
 
 TYPE_CHECKING = False
@@ -24,6 +26,12 @@ class Unreadable(Value):
     def __str__(self) -> str:
         """Say it in words an operator knows."""
         return ERRNO_WORDS.get(self.errno_name, self.errno_name)
+
+
+def unreadable(refusal: OSError) -> Unreadable:
+    """Turn an error of the kernel into a value."""
+    number = refusal.errno or 0
+    return Unreadable(errno.errorcode.get(number, f"errno {number}"))
 
 
 ERRNO_WORDS = {

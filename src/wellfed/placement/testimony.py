@@ -57,7 +57,8 @@ def by_numa_node(setting: Setting, number: int | None, given: Evidence | None) -
         return Vote(replace(evidence, cpu_node=number), NUMA_NODE)
     node = setting.machine.node(number)
     if node is None:
-        return Vote(replace(evidence, cpu_node=None, says=f"{number}, which no node is"), NUMA_NODE)
+        why = "which no node is" if setting.machine.nodes else "and no node is shown here"
+        return Vote(replace(evidence, cpu_node=None, says=f"{number}, {why}"), NUMA_NODE)
     if not lacks_cpus(node):
         return Vote(replace(evidence, cpu_node=number), NUMA_NODE)
     near = nearest(setting.machine, NodeSet([number]), setting.cpu_nodes)

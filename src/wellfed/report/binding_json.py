@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from wellfed.model.binding import Binding, Drift, Repair, ThreadState
+    from wellfed.model.binding import Binding, ThreadState
 
 SCHEMA = "wellfed/binding/1"
 """Changes when a key changes its meaning; keys may be added."""
@@ -44,15 +44,6 @@ def as_json(binding: Binding) -> dict[str, Any]:
     }
 
 
-def repair_as_json(repair: Repair) -> dict[str, Any]:
-    """Return what one look found drifted as plain values."""
-    return {
-        "schema": "wellfed/repair/1",
-        "drifts": [_drift(drift) for drift in repair.drifts],
-        "notes": list(repair.notes),
-    }
-
-
 def _thread(state: ThreadState) -> dict[str, Any]:
     return {
         "process": state.process,
@@ -62,18 +53,6 @@ def _thread(state: ThreadState) -> dict[str, Any]:
         "last_cpu": state.last_cpu,
         "inside": state.inside,
         "memory": state.memory,
-    }
-
-
-def _drift(drift: Drift) -> dict[str, Any]:
-    return {
-        "process": drift.process,
-        "tid": drift.tid,
-        "name": drift.name,
-        "found": str(drift.found),
-        "planned": str(drift.planned),
-        "restored": drift.restored,
-        "explanation": drift.explanation,
     }
 
 

@@ -89,7 +89,9 @@ def wrap(text: str, width: int, indent: str) -> Iterator[str]:
 
 def _headline(binding: Binding) -> str:
     rank = "" if binding.local_rank is None else f"rank {binding.local_rank}, "
-    return f"{rank}process {binding.pid}: {'bound' if binding.bound else 'NOT bound'}"
+    planned = binding.planned_cpus or binding.planned_memory != "none"
+    state = "bound" if binding.bound else "NOT bound" if planned else "not to be bound"
+    return f"{rank}process {binding.pid}: {state}"
 
 
 def _say_mask(binding: Binding) -> str:

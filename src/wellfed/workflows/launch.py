@@ -9,117 +9,33 @@ from __future__ import annotations
 import os
 
 from wellfed.host.launch import become, environment_at_start, find_command
-from wellfed.host.limits import Limits, apply_limits
 from wellfed.host.state import has_records, state_folder
-from wellfed.model.binding import Binding
-from wellfed.model.cpuset import EMPTY
 from wellfed.model.environment import EnvironmentChange, changed
 from wellfed.model.errors import PlacementError, UsageError
-from wellfed.model.value import Value, replace
+from wellfed.model.value import replace
 from wellfed.placement.environment import LaunchSettings, rank_environment
+from wellfed.workflows.rank_start import (
+    Outcome,
+    RankEnd,
+    RankStart,
+    bind_rank,
+    limit_latency_of_host,
+    refuse_unbound,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Protocol
 
-    from wellfed.model.binding import Repair
     from wellfed.model.placement import RankPlacement
     from wellfed.workflows.plan import Plan
-else:
-    Protocol = object
+    from wellfed.workflows.rank_start import Narrator, Settings
 
 MARKER = "WELLFED_JOB"
 """By it the ranks of one job are known to other jobs, which leave them their CPUs (`host.processes.MARKER`)."""
 
 ROLES = "WELLFED_ROLES"
 """CPUs of each role for the job to use: ``main:0-3;loader:4-13``."""
-
-AFTER_THE_START = "pages are sampled after the command has started: --verify SECONDS"
-
-
-class Settings(Value):
-    """What was asked of a launch besides where its ranks go."""
-
-    malloc: str = "none"
-    nic_variables: bool = False
-    one_visible: bool = False
-    keep: tuple[str, ...] = ()
-    """Variables to leave as they are."""
-    num_threads: int | None = None
-    limits: Limits = Limits()
-    scheduler: str | None = None
-    nice: int | None = None
-    cpu_latency_microseconds: int | None = None
-    isolate: bool = False
-    memory_limit_bytes: int | None = None
-    """Of each rank, with ``isolate``."""
-    verify_seconds: float | None = None
-    watch: bool = False
-    watch_interval_seconds: float = 5.0
-    grace_seconds: float = 10.0
-    log_folder: str | None = None
-    strict: bool = False
-
-
-class RankStart(Value):
-    """One rank as it will be started."""
-
-    placement: RankPlacement
-    environment: Mapping[str, str]
-    changes: tuple[EnvironmentChange, ...]
-
-
-class RankEnd(Value):
-    """What is known of one rank at the end."""
-
-    start: RankStart
-    binding: Binding | None = None
-    """Before the command began."""
-    verified: Binding | None = None
-    """While the command ran, None where it was not looked at."""
-    num_drifts: int = 0
-    """Threads that were given their mask again."""
-    allocator: str | None = None
-    """Library whose ``malloc`` the process calls, None where it was not looked at or has its own."""
-    exit_code: int | None = None
-    cgroup: str | None = None
-
-
-class Outcome(Value):
-    """A launch, as far as it is known; a process that becomes its command knows no more than its binding."""
-
-    plan: Plan
-    command: tuple[str, ...]
-    ranks: tuple[RankEnd, ...]
-    notes: tuple[str, ...] = ()
-    exit_code: int | None = None
-    seconds: float | None = None
-
-
-class Narrator(Protocol):
-    """Whoever tells a person what happens; nothing of it may be written where the job writes."""
-
-    def planned(self, plan: Plan, ranks: tuple[RankStart, ...]) -> None:
-        """Tell the plan before anything is done."""
-
-    def bound(self, plan: Plan, rank: RankStart, binding: Binding) -> None:
-        """Tell what the kernel confirmed for one rank."""
-
-    def say(self, sentence: str) -> None:
-        """Tell what a person may want to know."""
-
-    def warn(self, sentence: str) -> None:
-        """Tell what a person should know."""
-
-    def verified(self, bindings: tuple[Binding, ...]) -> None:
-        """Tell what holds while the command runs."""
-
-    def repaired(self, repair: Repair) -> None:
-        """Tell what had drifted."""
-
-    def report(self, outcome: Outcome) -> None:
-        """Write what is known in the end."""
 
 
 def launch(plan: Plan, command: tuple[str, ...], settings: Settings, narrator: Narrator) -> int:
@@ -128,7 +44,7 @@ def launch(plan: Plan, command: tuple[str, ...], settings: Settings, narrator: N
     LaunchError 126 or 127 where the command cannot be executed or found; any other WellfedError means that nothing
     was started.
     """
-    _check(plan, command, settings)
+    _check(plan, settings)
     environment = environment_at_start()
     path = find_command(command[0], environment)
     ranks = prepare_ranks(plan, path, environment, settings)
@@ -190,59 +106,18 @@ def prepare_ranks(
 
 
 def explain_ranks(plan: Plan, settings: Settings) -> tuple[RankStart, ...]:
-    """Work out what every rank of the plan would get, without looking for a port or an allocator's library."""
+    """Work out what every rank of the plan would get, without looking for a port or for the allocator's folder."""
+    _check(plan, settings)
     launched = _launch_settings(plan, settings, None)
     environment = {MARKER: "", **plan.environment}
+    library = None
+    if settings.malloc != "none":
+        from wellfed.host.allocator import LIBRARIES
+
+        library = f"/…/{LIBRARIES[settings.malloc][0]}"
     return tuple(
-        _prepare_rank(plan, each, environment, launched, settings, None)
+        _prepare_rank(plan, each, environment, launched, settings, library)
         for each in plan.placement.ranks
-    )
-
-
-def bind_rank(rank: RankStart, settings: Settings) -> Binding:
-    """Give this process its priority, limits, CPUs and memory policy, and return what the kernel confirms.
-
-    Pages are left out: those of this interpreter end with it.
-    """
-    if settings.scheduler is not None or settings.nice is not None:
-        from wellfed.host.scheduling import apply_scheduling
-
-        apply_scheduling(settings.scheduler, settings.nice)
-    apply_limits(settings.limits)
-    placement = rank.placement
-    if not placement.cpus and placement.memory.mode == "none":
-        # Nothing to bind: what that would cost (ctypes, looking through /proc) is saved.
-        return Binding(
-            pid=os.getpid(),
-            local_rank=placement.local_rank,
-            bound=False,
-            planned_cpus=EMPTY,
-            cpus=None,
-            planned_memory="none",
-            memory=None,
-            notes=placement.notes,
-        )
-    from wellfed.workflows.bind import bind_as_planned
-
-    found = bind_as_planned(placement)
-    return replace(found, pages=(), pages_local=None, pages_unknown=AFTER_THE_START)
-
-
-def refuse_unbound(binding: Binding) -> None:
-    """Raise BindingError where the kernel did not confirm everything that was planned."""
-    if not binding.bound:
-        from wellfed.workflows.bind import not_bound
-
-        raise not_bound(binding)
-
-
-def limit_latency_of_host(microseconds: int, narrator: Narrator) -> None:
-    """Hold the wake-up latency of all CPUs down until the job ends, and say that others feel it."""
-    from wellfed.host.latency import WHOLE_HOST, limit_host
-
-    limit_host(microseconds)
-    narrator.warn(
-        f"--cpu-latency holds for every CPU of this host while the job runs ({WHOLE_HOST}): others pay for it in power"
     )
 
 
@@ -309,12 +184,8 @@ def _num_loader_threads(rank: RankPlacement) -> int:
     return len(roles["loader"]) if "loader" in roles else rank.num_threads
 
 
-def _check(plan: Plan, command: tuple[str, ...], settings: Settings) -> None:
-    if not command:
-        raise UsageError(
-            "no command was given",
-            remedy="write it after --, as in: wellfed run -- python train.py",
-        )
+def _check(plan: Plan, settings: Settings) -> None:
+    """Refuse what makes no sense together, whether it is launched or explained."""
     if settings.log_folder is not None and not plan.starts_ranks:
         raise UsageError(
             "--log-dir was given, and one process writes where it always does",

@@ -6,17 +6,17 @@ import os
 
 from wellfed.host import isolation
 from wellfed.host.borrowed import CGROUP, CONTROLLERS, Borrowed, give_back_dead
-from wellfed.host.feed import Feed, is_interactive
+from wellfed.host.feed import is_interactive
 from wellfed.host.launch import Order
-from wellfed.host.lines import Sink, Stream
 from wellfed.host.state import has_records, state_folder
 from wellfed.host.supervise import Supervisor, Task
+from wellfed.host.wires import OURS, Wires, our_sinks, to_files, to_sinks
 from wellfed.model import binding as binding_values
 from wellfed.model.binding import Binding
 from wellfed.model.cpuset import EMPTY, CpuSet, union
-from wellfed.model.errors import BindingError, LaunchError
+from wellfed.model.errors import BindingError, LaunchError, UsageError
 from wellfed.model.value import Value, as_tuple
-from wellfed.workflows.launch import (
+from wellfed.workflows.rank_start import (
     Outcome,
     RankEnd,
     bind_rank,
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from wellfed.host.supervise import Ending, Rank
-    from wellfed.workflows.launch import Narrator, RankStart, Settings
+    from wellfed.host.rank import Rank
+    from wellfed.host.supervise import Ending
     from wellfed.workflows.plan import Plan
+    from wellfed.workflows.rank_start import Narrator, RankStart, Settings
 
 ALLOCATOR_SECONDS = 1.0
 """A second after the start the loader has done its work, and the allocator that is mapped is the one in use."""
@@ -67,9 +68,14 @@ def launch_ranks(
 def give_back_left_over(narrator: Narrator) -> None:
     """Give back what launches had changed whose every process was killed."""
     folder = state_folder(os.environ)
-    if has_records(folder):
+    if not has_records(folder):
+        return
+    try:
         for sentence in give_back_dead(folder, GIVE_BACK):
             narrator.warn(sentence)
+    except LaunchError as refusal:
+        # Somebody else's debt is no reason not to launch.
+        narrator.warn(f"what a killed launch had changed is not given back: {refusal.message}")
 
 
 class Family:
@@ -121,10 +127,10 @@ class Family:
 
     def start(self, supervisor: Supervisor) -> None:
         """Start every rank: all are bound before the first command begins, so that a refusal starts none."""
-        sinks = _sinks() if self._plan.starts_ranks and self._settings.log_folder is None else ()
+        connect = self._switchboard()
         for i, rank in enumerate(self._starts):
             try:
-                wires = self._wire(i, rank, sinks)
+                wires = connect(rank.placement.local_rank, i == 0)
                 try:
                     child = supervisor.launch(self._order(i, rank, wires), wires.streams)
                 finally:
@@ -142,6 +148,16 @@ class Family:
             self._bindings.append(found)
             self._narrator.bound(self._plan, rank, found)
         supervisor.release()
+
+    def _switchboard(self) -> Callable[[int, bool], Wires]:
+        """Choose how standard streams are connected: of a rank's number, and of whether it is the first."""
+        folder = self._settings.log_folder
+        if not self._plan.starts_ranks:
+            return lambda number, first: OURS
+        if folder is not None:
+            return lambda number, first: to_files(folder, number, reads=first)
+        sinks = our_sinks()
+        return lambda number, first: to_sinks(sinks, number, reads=first)
 
     def tasks(self) -> tuple[Task, ...]:
         """Return what is to be done while the ranks run."""
@@ -181,9 +197,14 @@ class Family:
             )
             for i, start in enumerate(self._starts)
         )
-        self._narrator.report(
-            Outcome(self._plan, self._command, ends, tuple(notes), ending.exit_code, ending.seconds)
+        outcome = Outcome(
+            self._plan, self._command, ends, tuple(notes), ending.exit_code, ending.seconds
         )
+        try:
+            self._narrator.report(outcome)
+        except UsageError as error:
+            # The job is over, and its exit code is what counts.
+            self._narrator.warn(error.message)
 
     def _limit_latency(self, microseconds: int, borrowed: Borrowed) -> None:
         from wellfed.host.latency import limit_cpus
@@ -236,30 +257,6 @@ class Family:
 
         return prepare
 
-    def _wire(self, i: int, rank: RankStart, sinks: tuple[Sink, ...]) -> Wires:
-        """Connect a rank's standard streams: one process has ours; of many the first reads, and each line is marked."""
-        if not self._plan.starts_ranks:
-            return Wires((0, 1, 2))
-        feed = None
-        if i > 0:
-            opened = [os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)]
-        elif os.isatty(0):
-            reader, writer = os.pipe()
-            opened, feed = [reader], Feed(0, writer)
-        else:
-            opened = []
-        entry = opened[0] if opened else 0
-        number = rank.placement.local_rank
-        if self._settings.log_folder is not None:
-            outputs = _open_logs(self._settings.log_folder, number)
-            return Wires((entry, *outputs), (), (*opened, *outputs), feed)
-        prefix = b"[%d] " % number
-        out_reader, out_writer = os.pipe()
-        error_reader, error_writer = os.pipe()
-        streams = (Stream(out_reader, sinks[0], prefix), Stream(error_reader, sinks[1], prefix))
-        writers = (out_writer, error_writer)
-        return Wires((entry, *writers), streams, (*opened, *writers), feed)
-
     def _verify(self) -> None:
         from wellfed.workflows.verify import verify
 
@@ -303,43 +300,6 @@ class Family:
                 self._narrator.warn(
                     f"process {child.pid} does not use {self._settings.malloc}: mapped is {path or 'no such library'}"
                 )
-
-
-class Wires(Value):
-    """Where a rank's standard streams lead."""
-
-    ends: tuple[int, int, int]
-    streams: tuple[Stream, ...] = ()
-    opened: tuple[int, ...] = ()
-    """Ends that the rank has and we do not need once it runs."""
-    feed: Feed | None = None
-
-    def close_here(self) -> None:
-        """Close our copies of the rank's ends, so that each pipe ends with the rank."""
-        for descriptor in self.opened:
-            os.close(descriptor)
-
-
-def _sinks() -> tuple[Sink, Sink]:
-    """Return our output and error; one sink where both are the same file, so that lines do not tear."""
-    out, error = os.fstat(1), os.fstat(2)
-    first = Sink(1)
-    same = (out.st_dev, out.st_ino) == (error.st_dev, error.st_ino)
-    return first, first if same else Sink(2)
-
-
-def _open_logs(folder: str, number: int) -> tuple[int, int]:
-    """Open a rank's files; what an earlier job wrote there stays in front."""
-    try:
-        os.makedirs(folder, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        out = os.open(f"{folder}/rank-{number}.out", flags, 0o644)
-        return out, os.open(f"{folder}/rank-{number}.err", flags, 0o644)
-    except OSError as refusal:
-        raise LaunchError(
-            f"--log-dir {folder}: {os.strerror(refusal.errno or 0).lower()}",
-            remedy="name a folder that can be written",
-        ) from None
 
 
 def _packed(value: Any) -> Any:

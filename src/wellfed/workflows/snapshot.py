@@ -137,7 +137,8 @@ def _read(tree: HostTree, path: str) -> Reading:
 
 def parse_environment(answer: Reading) -> dict[str, str]:
     """Read ``NAME=value`` lines; nothing where they are not recorded."""
-    lines = answer.splitlines() if isinstance(answer, str) else ()
+    # Not splitlines(): a value may hold a carriage return, and what follows it is no variable.
+    lines = answer.split("\n") if isinstance(answer, str) else ()
     pairs = (line.partition("=") for line in lines)
     return {name: value for name, sign, value in pairs if sign and name}
 

@@ -52,7 +52,7 @@ def verify(
     main = next((state for state in threads if state.tid == pid), None)
     if main is None:
         raise BindingError(
-            f"process {pid} is not there, or not ours to see",
+            f"process {pid} has ended, or is not ours to see",
             remedy="name a process that runs: `ps -e` lists them",
         )
     policy = _read_policy(pid)
@@ -110,10 +110,13 @@ def policy_holds(
 ) -> bool | None:
     """Say whether the policy in force is the planned one; None where none was planned, or it cannot be asked.
 
-    A static policy is reported with the nodes that were asked for; those outside the cpuset do nothing.
+    A static policy is reported with the nodes that were asked for; those outside the cpuset do nothing. The nodes of
+    a relative one are counted within the cpuset, so that they are not the planned ones whatever their numbers.
     """
     if planned.mode == "none" or not isinstance(found, PolicyInForce):
         return None
+    if "relative" in found.flags:
+        return False
     effective = found.nodes if mems_allowed is None else found.nodes & mems_allowed
     return found.mode in FULFILLED_BY[planned.mode] and effective == planned.nodes
 
@@ -136,8 +139,8 @@ def remarks(
     said = []
     if mask_shrank(placement, main.cpus):
         said.append(
-            f"the main thread may use only CPU {main.cpus} of {placement.cpus}: the mask shrank after the bind; "
-            "OpenMP does that at import where OMP_PROC_BIND, GOMP_CPU_AFFINITY or KMP_AFFINITY is set"
+            f"the main thread may use only CPU {main.cpus} of {placement.cpus}: the others are offline or outside its "
+            "cpuset, or OpenMP took them at import, as OMP_PROC_BIND, GOMP_CPU_AFFINITY and KMP_AFFINITY make it do"
         )
     outside = [state for state in threads if state.inside is False]
     if outside:
@@ -151,9 +154,13 @@ def remarks(
             f"processes with a single CPU: {shown}; OpenMP may have pinned their parent at import"
         )
     if isinstance(policy, Unreadable) and placement.memory.mode != "none":
-        said.append(f"the memory policy cannot be asked: {policy.errno_name}, {policy}")
+        untold = policy.errno_name == "ENODATA"
+        why = "numa_maps does not tell it" if untold else f"{policy.errno_name}, {policy}"
+        said.append(f"the memory policy cannot be asked: {why}")
     elif isinstance(policy, PolicyInForce):
-        others = [s for s in threads if s.memory not in (None, str(policy))]
+        # get_mempolicy gives the nodes that were asked for, numa_maps those of them that the cpuset allows.
+        own = main.memory or str(policy)
+        others = [s for s in threads if s.memory not in (None, own)]
         if others:
             kinds = ", ".join(sorted({str(state.memory) for state in others}))
             said.append(
@@ -168,7 +175,7 @@ def _read_threads(pid: int, planned: CpuSet) -> list[ThreadState]:
     for tid in thread_ids(pid):
         stat = stat_of(pid, tid)
         mask = mask_of(tid)
-        if stat is None or mask == Unreadable("ESRCH"):
+        if stat is None or stat.ended or mask == Unreadable("ESRCH"):
             continue
         cpus = mask if isinstance(mask, CpuSet) else None
         inside = None if cpus is None or not planned else cpus <= planned

@@ -45,7 +45,7 @@ def watch(pid: int, placement: RankPlacement, *, interval_seconds: float) -> Ite
     first = stat_of(pid)
     while first is not None:
         now = stat_of(pid)
-        if now is None or now.start != first.start:
+        if now is None or now.ended or now.start != first.start:
             return
         looked = repair(pid, placement)
         if looked.drifts or looked.notes:
