@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-pytest_plugins = ["tests.lab.plugin"]
+pytest_plugins = ["tests.lab.plugin", "tests.faults.fixtures"]
 
 
 @pytest.fixture(scope="session")

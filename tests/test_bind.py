@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import numa_kit as kit
-from tests.seccomp_deny import run_denied
+from tests.faults.seccomp import run_denied
 from wellfed.host import bind, syscalls
 from wellfed.host.memory_policy import (
     LADDERS,

@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from tests import numa_kit as kit
-from tests.seccomp_deny import run_denied
+from tests.faults.seccomp import run_denied
 from wellfed.host import syscalls
 from wellfed.host.memory_policy import read_thread, set_policy
 from wellfed.model.cpuset import CpuSet

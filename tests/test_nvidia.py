@@ -9,7 +9,7 @@ import pytest
 from tests.fake_nvml import RECORDINGS, python
 from wellfed.gpus import _room, nvidia
 from wellfed.gpus._base import Sightings, Unanswered
-from wellfed.gpus.nvml_calls import RecordedCalls
+from wellfed.gpus.nvml_calls import RecordedCalls, RecordingCalls
 from wellfed.gpus.nvml_log import format_calls, parse_calls
 from wellfed.host.recorded_tree import RecordedTree
 from wellfed.model.cpuset import CpuSet, NodeSet
@@ -268,6 +268,16 @@ def test_impossible_counts_end_at_once(count):
 
     assert sightings.found == ()
     assert count in sightings.unanswered[0].reason
+
+
+def test_an_impossible_count_is_not_recorded_for_ever():
+    """Nor is it looped over where a driver is recorded."""
+    text = "nvmlInitWithFlags 0 = null\nnvmlDeviceGetCount_v2 = 4000000000\n"
+    recorder = RecordingCalls(RecordedCalls(parse_calls(text)))
+
+    nvidia._describe(recorder)
+
+    assert len(recorder.calls) < 2 * nvidia.LARGEST_COUNT
 
 
 @pytest.mark.parametrize("count", ["-1", "4000000000"])

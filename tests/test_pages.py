@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import numa_kit as kit
-from tests.seccomp_deny import run_denied
+from tests.faults.seccomp import run_denied
 from wellfed.host import syscalls
 from wellfed.host.pages import (
     Area,

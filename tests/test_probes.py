@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import subprocess
 import sys
 import threading
 
 import pytest
 
+from tests.faults.seccomp import run_denied
 from wellfed.host import probes
 from wellfed.host.live_tree import LiveTree
 from wellfed.model.cpuset import CpuSet
@@ -216,9 +216,6 @@ def test_live_tree_asks_the_probes():
 def test_denied_calls_are_found_out(question, denied):
     """Where a seccomp filter denies a call, as Docker's does, the probe says EPERM (kernel fact K14)."""
     code = f"from wellfed.host import probes; print(probes.answer({question!r}))"
-    command = [sys.executable, "-m", "tests.seccomp_deny", denied, "EPERM", "--"]
-    done = subprocess.run(
-        [*command, sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    done = run_denied(denied, "EPERM", sys.executable, "-c", code)
 
     assert done.stdout == "not permitted\n"

@@ -13,7 +13,7 @@ import pytest
 
 import wellfed
 from tests import numa_kit as kit
-from tests.seccomp_deny import run_denied
+from tests.faults.seccomp import run_denied
 from wellfed.host import syscalls
 from wellfed.host.bind import bind as bind_here
 from wellfed.host.live_tree import LiveTree

@@ -27,9 +27,7 @@ def main(words: list[str]) -> None:
     if unknown:
         raise SystemExit(f"no such fault: {', '.join(sorted(unknown))}")
     # All that has to be imported is, before this process may not read it any more.
-    faults = [
-        make(value) for name, make in ORDER.items() for given, value in told if given == name
-    ]
+    faults = [make(value) for name, make in ORDER.items() for given, value in told if given == name]
     for fault in faults:
         fault()
     os.execvp(command[0], command)

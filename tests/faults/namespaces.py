@@ -59,9 +59,7 @@ def _leave() -> None:
 
 
 def _mount(source: str, target: str, flags: int, *, kind: str = "none") -> None:
-    done = _libc.mount(
-        source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), None
-    )
+    done = _libc.mount(source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), None)
     _check(done, target)
 
 

@@ -54,7 +54,8 @@ def limit(name: str, value: int) -> None:
 def _prctl(option: int, argument: int) -> None:
     zero = ctypes.c_ulong(0)
     _check(
-        _libc.prctl(option, ctypes.c_ulong(argument), zero, zero, zero), f"prctl {option} {argument}"
+        _libc.prctl(option, ctypes.c_ulong(argument), zero, zero, zero),
+        f"prctl {option} {argument}",
     )
 
 

@@ -45,7 +45,7 @@ PATIENCE_SECONDS = 30.0
 """Without the persistence daemon, opening NVML initialises every GPU: seconds each on an 8-GPU node."""
 
 LARGEST_COUNT = 1024
-"""More devices than any host has: a recording may say anything."""
+"""More devices than any host has: a recording, and a library that is not NVIDIA's, may say anything."""
 
 FEWEST_IDS = 1024
 """Numbers that a set has room for in any case: what glibc's cpu_set_t holds, and as many nodes as a kernel can be built
@@ -194,7 +194,7 @@ def _describe(calls: Calls) -> None:
     ):
         calls.call(function)
     count = ask(calls, int, "nvmlDeviceGetCount_v2")
-    for index in range(0 if isinstance(count, Refused) else count):
+    for index in range(0 if isinstance(count, Refused) else min(count, LARGEST_COUNT)):
         gpu = calls.call("nvmlDeviceGetHandleByIndex_v2", index)
         if isinstance(gpu, Handle):
             calls.call("nvmlDeviceGetMinorNumber", gpu)

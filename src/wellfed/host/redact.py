@@ -56,7 +56,7 @@ WITHOUT_NAMES = (
 """Where a host's name is not written, and a word that looks like it is the kernel's."""
 
 CGROUP_FILE = re.compile(
-    r"(?:cgroup|cpu|cpuset|cpuacct|memory|io|blkio|pids|hugetlb|rdma|misc|dmem|devices|freezer|net_cls|net_prio)\.[\w.]+"
+    r"(?:cgroup|cpu|cpuset|cpuacct|memory|io|blkio|pids|hugetlb|rdma|misc|dmem|devices|freezer|net_cls|net_prio|irq)\.[\w.]+"
     r"|tasks|notify_on_release|release_agent"
 )
 """The kernel's own files in a cgroup (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/)."""
@@ -197,20 +197,12 @@ def _names(
     """Return a listing. Who else runs below this process's cgroup, as its children's names tell, nobody needs to know."""
     if "/cgroup" not in folder:
         return tuple(replace_identifiers(name, known) for name in names)
-    inside = [f"{folder.rstrip('/')}/{name}" for name in names]
-    shown = (
-        posixpath.basename(_path(path, known))
-        if CGROUP_FILE.fullmatch(posixpath.basename(path)) or _leads_on(path, recording)
-        else HIDDEN
-        for path in inside
-    )
+    shown = []
+    for name in names:
+        path = f"{folder}/{name}"
+        kept = CGROUP_FILE.fullmatch(name) or recording.link(path)
+        shown.append(posixpath.basename(_path(path, known)) if kept else HIDDEN)
     return tuple(dict.fromkeys(shown))
-
-
-def _leads_on(path: str, recording: RecordedTree) -> bool:
-    """Say whether anything below a path is recorded."""
-    places = (*recording.files, *recording.directories, *recording.errnos)
-    return any(place == path or place.startswith(f"{path}/") for place in places)
 
 
 def _is_private(path: str, name: str) -> bool:
