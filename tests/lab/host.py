@@ -92,6 +92,7 @@ class Host:
         self.stop = threading.Event()
         self.workers: list[threading.Thread] = []
         self.begun: set[GuestKind] = set()
+        self.unbooted: list[GuestRun] = []
 
     @property
     def is_xdist_worker(self) -> bool:
@@ -111,7 +112,7 @@ class Host:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
-        """Know all tests of each guest, and start to boot while other tests run."""
+        """Know all tests of each guest."""
         if session.config.option.collectonly:
             return
         for item in session.items:
@@ -123,12 +124,18 @@ class Host:
         self.unavailable = self._prepare()
         if self.unavailable or self.is_xdist_worker:
             return
-        waiting: queue.SimpleQueue[GuestRun] = queue.SimpleQueue()
         # The one with most tests takes longest.
-        for run in sorted(self.runs.values(), key=lambda run: -len(run.items)):
+        self.unbooted = sorted(self.runs.values(), key=lambda run: -len(run.items))
+
+    def _boot(self) -> None:
+        """Start to boot at the first test that needs a guest: earlier tests count the children of this process."""
+        waiting: queue.SimpleQueue[GuestRun] = queue.SimpleQueue()
+        for run in self.unbooted:
             waiting.put(run)
-        for _ in range(_guests_at_once()):
-            self._start_worker(waiting)
+        if self.unbooted:
+            self.unbooted = []
+            for _ in range(_guests_at_once()):
+                self._start_worker(waiting)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
@@ -137,6 +144,7 @@ class Host:
         if kind is None:
             return None
         run = self.runs[kind]
+        self._boot()
         if self.unavailable is None and self.is_xdist_worker and kind not in self.begun:
             self.begun.add(kind)
             alone: queue.SimpleQueue[GuestRun] = queue.SimpleQueue()
