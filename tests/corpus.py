@@ -17,5 +17,7 @@ def cases(pattern: str) -> list[object]:
         return [pytest.param(None, marks=[pytest.mark.corpus, pytest.mark.skip(reason=REASON)])]
     found = sorted(ROOT.glob(pattern))
     if not found:
-        raise FileNotFoundError(f"{ROOT / pattern} matches nothing: WELLFED_CORPUS names another folder")
+        raise FileNotFoundError(
+            f"{ROOT / pattern} matches nothing: WELLFED_CORPUS names another folder"
+        )
     return [pytest.param(path, id=path.name, marks=pytest.mark.corpus) for path in found]

@@ -167,7 +167,9 @@ def test_mems(host, mems, verdict):
     status = f"Cpus_allowed_list:\t0-223\nMems_allowed_list:\t{mems}" if mems else "Name:\tx"
 
     without = () if mems else ("/sys/fs/cgroup",)
-    finding = ask("numa.cgroup_mems", changed(host, files={"/proc/self/status": status}, without=without))
+    finding = ask(
+        "numa.cgroup_mems", changed(host, files={"/proc/self/status": status}, without=without)
+    )
 
     assert finding.verdict == verdict
 

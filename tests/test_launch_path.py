@@ -24,7 +24,9 @@ def imported_by(*arguments: str) -> set[str]:
 def _imports(*command: str) -> set[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("COVERAGE", "PYTEST"))}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    lines = (line.split("|") for line in done.stderr.splitlines() if line.startswith("import time:"))
+    lines = (
+        line.split("|") for line in done.stderr.splitlines() if line.startswith("import time:")
+    )
     return {fields[2].strip() for fields in lines if len(fields) == 3}
 
 
@@ -49,4 +51,8 @@ def test_help_imports_no_plug_ins():
 
     assert "click" in found
     assert not found & {"rich", "torch", "pynvml", "psutil", "msgspec"}
-    assert not {name for name in found if name.startswith(("wellfed.checks.", "wellfed.gpus.", "wellfed.host."))}
+    assert not {
+        name
+        for name in found
+        if name.startswith(("wellfed.checks.", "wellfed.gpus.", "wellfed.host."))
+    }

@@ -26,7 +26,9 @@ def test_an_h200_without_a_numa_node_lies_on_the_only_node():
     """The recorded firmware says -1; one node with CPUs leaves nothing to guess, and two drivers' words agree."""
     machine = machine_of(H200)
 
-    assert [(gpu.name, gpu.cpu_node, gpu.hbm_node) for gpu in machine.gpus] == [("NVIDIA H200", 0, None)]
+    assert [(gpu.name, gpu.cpu_node, gpu.hbm_node) for gpu in machine.gpus] == [
+        ("NVIDIA H200", 0, None)
+    ]
     assert {e.source: e.says for e in machine.gpus[0].evidence}["sysfs numa_node"] == "-1"
 
 
