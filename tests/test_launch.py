@@ -114,14 +114,18 @@ def test_the_process_itself_becomes_the_command():
 
 def test_the_command_gets_the_signals_that_we_got():
     """Python ignores SIGPIPE and SIGXFSZ; the command finds them as they were, and `job | head` ends."""
-    show = "sed -n 's/^Sig\\(Ign\\|Blk\\)://p' /proc/self/status"
+    show = ("sh", "-c", "sed -n 's/^Sig\\(Ign\\|Blk\\)://p' /proc/self/status")
 
-    done = launch("-q", "--", "sh", "-c", show)
+    done = launch("-q", "--", *show)
 
-    assert (
-        done.stdout.split()
-        == subprocess.run(["sh", "-c", show], capture_output=True, check=True).stdout.split()
+    assert _signals(done.stdout) == _signals(
+        subprocess.run(show, capture_output=True, check=True).stdout
     )
+
+
+def _signals(told: bytes) -> list[int]:
+    """Read masks, without signals 32 and 33: glibc keeps these to itself, and whoever started us may have left them."""
+    return [int(mask, 16) & ~(0b11 << 31) for mask in told.split()]
 
 
 def test_a_signal_that_was_ignored_stays_ignored():

@@ -14,6 +14,7 @@ deny=CALL:ERRNO,...  system calls that fail
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
 
@@ -28,9 +29,11 @@ def main(words: list[str]) -> None:
         raise SystemExit(f"no such fault: {', '.join(sorted(unknown))}")
     # All that has to be imported is, before this process may not read it any more.
     faults = [make(value) for name, make in ORDER.items() for given, value in told if given == name]
+    # So is the search for the program done: os.execvp imports while it searches.
+    program = shutil.which(command[0]) or command[0]
     for fault in faults:
         fault()
-    os.execvp(command[0], command)
+    os.execv(program, command)
 
 
 def _readonly(path: str) -> Callable[[], None]:
