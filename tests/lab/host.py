@@ -29,7 +29,7 @@ TEST_TIMEOUT_SECONDS = 120
 """Of one test in a guest."""
 REPORTS = "reports.jsonl"
 # Every import is slow in a guest: only the plug-ins that the tests there need.
-GUEST_ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+GUEST_ENVIRONMENT = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 HANDED_ON = ("PYTHONPATH", "WELLFED_CORPUS", REQUIRED)
 
 

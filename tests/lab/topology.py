@@ -190,21 +190,25 @@ def differences(topology: Topology, machine: Machine) -> list[str]:
     if not topology.offline:
         compare("threads a core", threads, {topology.threads})
     compare("packages", len({cpu.package for cpu in machine.cpus if cpu.online}), topology.sockets)
-    wanted_gpus = [
-        _expected_node(topology, device) for device in topology.devices if device.kind == "gpu"
-    ]
-    compare("nodes of GPUs", [gpu.cpu_node for gpu in machine.gpus], wanted_gpus)
+    near = [beside(topology, device) for device in topology.devices if device.kind == "gpu"]
+    compare(
+        "nodes of GPUs",
+        [gpu.cpu_node for gpu in machine.gpus],
+        [None if node is None else linux[node] for node in near],
+    )
     return found
 
 
-def _expected_node(topology: Topology, device: Device) -> int | None:
-    """Give the CPU-bearing node beside a device: its own, or the nearest where it has no CPUs."""
+def beside(topology: Topology, device: Device) -> int | None:
+    """Give the index of the CPU-bearing node beside a device: its own, the nearest, or the only one there is."""
     bearing = [number for number, node in enumerate(topology.nodes) if node.cpus - topology.offline]
     if len(bearing) == 1:
-        return topology.nodes[bearing[0]].linux_node
-    if device.node is None:
-        return None
-    if device.node in bearing:
-        return topology.nodes[device.node].linux_node
-    nearest = min(bearing, key=lambda number: (topology.distances[device.node][number], number))
-    return topology.nodes[nearest].linux_node
+        return bearing[0]
+    return None if device.node is None else nearest(topology, device.node, bearing)
+
+
+def nearest(topology: Topology, node: int, among: list[int]) -> int:
+    """Give the index of the nearest of some nodes: this one if it is among them, else by distance, then by number."""
+    if node in among:
+        return node
+    return min(among, key=lambda number: (topology.distances[node][number], number))

@@ -75,7 +75,8 @@ def look(tree: HostTree) -> Sightings:
     elif _driver_in_reach():
         text = _written(sight)
     else:
-        return _silent(f"no NVIDIA driver: {DRIVER_SIGNS[0]} is not there, nor is {LIBRARY}")
+        # What a recording of this host says too: there the library itself was tried.
+        return _silent(WHY_CLOSED["NVML_ERROR_LIBRARY_NOT_FOUND"])
     if isinstance(text, Unreadable):
         return _silent(_why_silent(text))
     return sight(RecordedCalls(parse_calls(text)))
