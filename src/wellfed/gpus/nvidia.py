@@ -56,6 +56,49 @@ DRIVER_SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
 
 LIBRARY = "libnvidia-ml.so.1"
 
+OF_THE_DRIVER = (
+    "nvmlSystemGetDriverVersion",
+    "nvmlSystemGetNVMLVersion",
+    "nvmlSystemGetCudaDriverVersion_v2",
+)
+"""What a recording also holds of the driver."""
+
+OF_A_GPU = (
+    "nvmlDeviceGetMinorNumber",
+    f"nvmlDeviceGetCpuAffinityWithinScope {SOCKET_SCOPE}",
+    "nvmlDeviceGetPersistenceMode",
+    "nvmlDeviceGetComputeMode",
+    "nvmlDeviceGetEccMode",
+    *(f"nvmlDeviceGetTotalEccErrors {kind} {since}" for kind in (0, 1) for since in (0, 1)),
+    "nvmlDeviceGetRemappedRows",
+    *(f"nvmlDeviceGetClockInfo {clock}" for clock in (0, 1, 2)),
+    *(f"nvmlDeviceGetMaxClockInfo {clock}" for clock in (0, 1, 2)),
+    *(f"nvmlDeviceGetApplicationsClock {clock}" for clock in (0, 2)),
+    *(f"nvmlDeviceGetDefaultApplicationsClock {clock}" for clock in (0, 2)),
+    "nvmlDeviceGetCurrentClocksEventReasons",
+    "nvmlDeviceGetSupportedClocksEventReasons",
+    "nvmlDeviceGetPerformanceState",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetPowerManagementLimit",
+    "nvmlDeviceGetPowerManagementDefaultLimit",
+    "nvmlDeviceGetPowerManagementLimitConstraints",
+    "nvmlDeviceGetEnforcedPowerLimit",
+    "nvmlDeviceGetTemperature 0",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetBAR1MemoryInfo",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetCurrPcieLinkGeneration",
+    "nvmlDeviceGetCurrPcieLinkWidth",
+    "nvmlDeviceGetMaxPcieLinkGeneration",
+    "nvmlDeviceGetMaxPcieLinkWidth",
+    "nvmlDeviceGetPcieReplayCounter",
+)
+"""What a recording also holds of each GPU. Numbers are those of nvml.h: errors 0 corrected and 1 uncorrected, since the
+driver was loaded (0) and ever (1); clocks 0 graphics, 1 SM, 2 memory; sensor 0 is the GPU."""
+
+MOST_LINKS = 18
+"""NVML_NVLINK_MAX_LINKS of nvml.h, the 18 of an H100."""
+
 WHY_CLOSED = {
     "NOT_INSTALLED": "nvidia-ml-py is not installed beside wellfed: pip install nvidia-ml-py",
     "NOT_RECORDED": "the recording holds no NVML answers",
@@ -188,18 +231,23 @@ def _describe(calls: Calls) -> None:
     sight(calls)
     if isinstance(calls.call("nvmlInitWithFlags", 0), Refused):
         return
-    for function in (
-        "nvmlSystemGetDriverVersion",
-        "nvmlSystemGetNVMLVersion",
-        "nvmlSystemGetCudaDriverVersion_v2",
-    ):
+    for function in OF_THE_DRIVER:
         calls.call(function)
     count = ask(calls, int, "nvmlDeviceGetCount_v2")
     for index in range(0 if isinstance(count, Refused) else min(count, LARGEST_COUNT)):
         gpu = calls.call("nvmlDeviceGetHandleByIndex_v2", index)
         if isinstance(gpu, Handle):
-            calls.call("nvmlDeviceGetMinorNumber", gpu)
-            calls.call("nvmlDeviceGetCpuAffinityWithinScope", gpu, SOCKET_SCOPE)
+            for question in OF_A_GPU:
+                function, *arguments = question.split()
+                calls.call(function, gpu, *map(int, arguments))
+            _describe_links(calls, gpu)
+
+
+def _describe_links(calls: Calls, gpu: Handle) -> None:
+    """Ask for every NVLink until there is none of that number: cards without a bridge have none."""
+    for link in range(MOST_LINKS):
+        if isinstance(calls.call("nvmlDeviceGetNvLinkState", gpu, link), Refused):
+            return
 
 
 def _written(walk: Callable[[Calls], object]) -> str | Unreadable:
