@@ -7,7 +7,12 @@ import pathlib
 
 import pytest
 
-pytest_plugins = ["tests.lab.plugin", "tests.faults.fixtures"]
+pytest_plugins = [
+    "tests.lab.plugin",
+    "tests.lab.slurm",
+    "tests.lab.fleet",
+    "tests.faults.fixtures",
+]
 
 
 @pytest.fixture(scope="session")

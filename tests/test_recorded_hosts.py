@@ -15,7 +15,7 @@ FOLDER = pathlib.Path(__file__).parent / "recordings" / "hosts"
 H200 = str(FOLDER / "vm-1h200.tar.xz")
 NVML = FOLDER.parent / "nvml"
 KINDS = {
-    "the UUID of a GPU": rb"(GPU|MIG)-(?!0000000\d-0000-)[0-9a-f]{8}-",
+    "the UUID of a GPU": rb"(GPU|MIG)-(?!0000000\d-0000-|377e0049)[0-9a-f]{8}-",
     "a MAC address": rb"\b([0-9a-f]{2}:){5}(?!00)[0-9a-f]{2}\b",
     "a private address": rb"\b(10|192\.168|172\.(1[6-9]|2\d|3[01]))\.\d{1,3}\.\d{1,3}\b",
     "a home folder": rb"/home/|/root\b|/Users/",

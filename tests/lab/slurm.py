@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import stat
 import subprocess
 import tempfile
 import time
@@ -111,6 +112,8 @@ def _start(cluster: Cluster, seconds: float = 60) -> None:
     # Every daemon looks its own host's name up before it listens.
     (folder / "hosts").write_text(f"127.0.0.1 localhost {NAME}\n")
     cluster.island.show("/etc/hosts", str(folder / "hosts"))
+    # glibc's AI_ADDRCONFIG, which Slurm asks with, finds no IPv4 where 127.0.0.1 is the only address.
+    cluster.island.run("ip", "address", "add", "127.0.0.2/8", "dev", "lo")
     _start_munge(cluster)
     cluster.run("slurmctld", "-i", "-c")
     for n in range(1, NUM_NODES + 1):
@@ -130,9 +133,9 @@ def _write_configuration(folder: pathlib.Path) -> None:
     for n in range(1, NUM_NODES + 1):
         text += NODE.format(n=n, name=NAME, port=17000 + n, gpus=NUM_GPUS)
     (folder / "slurm.conf").write_text(text + PARTITION.format(nodes=NUM_NODES))
-    # Any files will do for GPUs that nobody opens.
+    # Slurm tells a task its GPUs only where they are devices; 240 is for local use, and nobody opens these.
     for gpu in range(NUM_GPUS):
-        (folder / f"gpu{gpu}").touch()
+        os.mknod(folder / f"gpu{gpu}", stat.S_IFCHR | 0o600, os.makedev(240, gpu))
     (folder / "gres.conf").write_text(f"Name=gpu File={folder}/gpu[0-{NUM_GPUS - 1}]\n")
 
 
