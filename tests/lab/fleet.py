@@ -30,6 +30,7 @@ NUM_HOSTS = 3
 NETWORK = "10.77.0"
 
 SERVER = """\
+Subsystem sftp internal-sftp
 HostKey {folder}/host
 AuthorizedKeysFile {folder}/key.pub
 PidFile none

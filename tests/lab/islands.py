@@ -78,6 +78,8 @@ class Island:
             "nsenter",
             f"--target={self.pid}",
             "--mount",
+            # Inside a guest, whose root is a chroot, the namespace's own root is another.
+            "--root",
             "--uts",
             "--ipc",
             "--net",
