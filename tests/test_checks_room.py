@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.doctoring import DGX, changed, checks
 from wellfed.checks import _room
-from wellfed.checks._base import Check, ok, shown, whole_number
+from wellfed.checks._base import UNMEASURED, Check, advise, ok, shown, warn, whole_number
 from wellfed.checks._room import all_checks, chosen, judge_all
 from wellfed.model.errors import MalformedTextError, UsageError
 from wellfed.model.finding import VERDICTS, WORKLOADS, Proof
@@ -235,3 +235,46 @@ def test_long_and_odd_texts_are_shown_short():
 def test_proof_is_a_value():
     """Where, found, wanted."""
     assert Proof("/x", "1").wanted is None
+
+
+def test_finding_carries_what_its_check_knows():
+    """Trap, effect, how undone and when checked come from the check, unless the finding says it itself."""
+    knows = Check(
+        question="Is it?",
+        rules=("mem.it",),
+        judge=lambda snapshot, workload: [
+            warn("mem.it", "it is", remedy="mend it", undo="as it was"),
+            warn("mem.it", "it is twice", remedy="mend it"),
+            ok("mem.it", "it is not"),
+        ],
+        why="It hurts.",
+        sources=("https://docs.kernel.org/",),
+        trap="People set it twice.",
+        checked_on="Linux 6.18, 2026-12-04",
+        undo="take it back",
+    )
+    tree = changed(DGX)
+
+    said = judge_all(snapshot_of(tree, know(tree), [knows]), "training", [knows])
+
+    assert [finding.undo for finding in said] == ["as it was", "take it back", None]
+    assert {(each.trap, each.effect, each.checked_on) for each in said} == {
+        ("People set it twice.", UNMEASURED, "Linux 6.18, 2026-12-04")
+    }
+    assert knows.area == "mem"
+
+
+def test_pedantic_findings_come_last():
+    """What nothing on the host gives weight to stands behind what is fine."""
+    pedant = Check(
+        question="Is it?",
+        rules=("mem.it", "mem.that"),
+        judge=lambda snapshot, workload: [advise("mem.it", "it is"), ok("mem.that", "fine")],
+        why="It hurts.",
+        sources=("https://docs.kernel.org/",),
+    )
+    tree = changed(DGX)
+
+    said = judge_all(snapshot_of(tree, know(tree), [pedant]), "training", [pedant])
+
+    assert [(each.rule, each.pedantic) for each in said] == [("mem.that", False), ("mem.it", True)]

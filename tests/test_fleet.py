@@ -77,9 +77,7 @@ def test_a_capture_that_dies_leaves_no_half_recording(fleet, folder):
 def begin(fleet: Fleet, host: str, command: str) -> subprocess.Popen[str]:
     """Start a shell command on a host."""
     words = fleet.desk.words("ssh", "-F", str(fleet.folder / "ssh_config"), host, command)
-    return subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
-    )
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
 
 
 def test_a_host_that_is_away_is_one_sentence(fleet):

@@ -80,6 +80,7 @@ class Island:
             "--mount",
             # Inside a guest, whose root is a chroot, the namespace's own root is another.
             "--root",
+            "--wd",
             "--uts",
             "--ipc",
             "--net",

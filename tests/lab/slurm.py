@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.lab import islands
+from tests.lab.plugin import INSIDE
 
 PACKAGES = {
     "slurmctld": "slurmctld",
@@ -114,10 +115,14 @@ def _start(cluster: Cluster, seconds: float = 60) -> None:
     cluster.island.show("/etc/hosts", str(folder / "hosts"))
     # glibc's AI_ADDRCONFIG, which Slurm asks with, finds no IPv4 where 127.0.0.1 is the only address.
     cluster.island.run("ip", "address", "add", "127.0.0.2/8", "dev", "lo")
+    if os.environ.get(INSIDE):
+        # Without systemd slurmd makes its group in this one; the guest goes, and it with it.
+        pathlib.Path("/sys/fs/cgroup/system.slice").mkdir(exist_ok=True)
     _start_munge(cluster)
     cluster.run("slurmctld", "-i", "-c")
     for n in range(1, NUM_NODES + 1):
-        cluster.run("slurmd", "-N", f"n{n}")
+        started = cluster.run("slurmd", "-N", f"n{n}", check=False)
+        assert started.returncode == 0, started.stderr + cluster.logs()
     deadline = time.monotonic() + seconds
     while True:
         states = cluster.run("sinfo", "-h", "-N", "-o", "%T", check=False).stdout.split()
@@ -133,6 +138,10 @@ def _write_configuration(folder: pathlib.Path) -> None:
     for n in range(1, NUM_NODES + 1):
         text += NODE.format(n=n, name=NAME, port=17000 + n, gpus=NUM_GPUS)
     (folder / "slurm.conf").write_text(text + PARTITION.format(nodes=NUM_NODES))
+    # On a host with cgroup v2 alone slurmd wants systemd, which a guest does not have.
+    (folder / "cgroup.conf").write_text(
+        "CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n" if _has_only_v2() else ""
+    )
     # Slurm tells a task its GPUs only where they are devices; 240 is for local use, and nobody opens these.
     for gpu in range(NUM_GPUS):
         os.mknod(folder / f"gpu{gpu}", stat.S_IFCHR | 0o600, os.makedev(240, gpu))
@@ -149,3 +158,7 @@ def _start_munge(cluster: Cluster) -> None:
         "munged", "--force", f"--key-file={key}", f"--socket={cluster.folder}/munge.socket",
         f"--pid-file={folder}/pid", f"--log-file={folder}/log", f"--seed-file={folder}/seed",
     )  # fmt: skip
+
+
+def _has_only_v2() -> bool:
+    return pathlib.Path("/sys/fs/cgroup/cgroup.controllers").exists()

@@ -9,7 +9,10 @@ from wellfed.model.finding import FAIL, NOT_APPLICABLE, OK, UNKNOWN, WARN, Findi
 from wellfed.model.machine import Gpu
 from wellfed.model.snapshot import Rate, Snapshot
 from wellfed.model.tree import Unreadable
-from wellfed.model.value import Value
+from wellfed.model.value import Value, replace
+
+UNMEASURED = "unknown until measured here"
+"""The effect of a setting that nobody measured on the host at hand."""
 
 
 class Check(Value):
@@ -33,6 +36,19 @@ class Check(Value):
     rates: tuple[str, ...] = ()
     """Counter files to read twice."""
     subject: str = "host"
+    trap: str = ""
+    """The mistake that people make with this setting; empty where none is known."""
+    effect: str = UNMEASURED
+    """What it costs, as far as anybody measured it."""
+    checked_on: str = ""
+    """Where and when all this was last looked at, ``Linux 6.18, 2026-12-04``; empty where nobody said."""
+    undo: str = ""
+    """How a remedy is taken back, where a finding does not say it itself."""
+
+    @property
+    def area(self) -> str:
+        """Return what the rules are about, the first part of their ids."""
+        return self.rules[0].partition(".")[0]
 
 
 def ok(rule: str, summary: str, *evidence: Proof) -> Finding:
@@ -52,6 +68,13 @@ def fail(
 ) -> Finding:
     """Say what certainly hurts."""
     return Finding(rule, FAIL, summary, evidence, remedy, more.get("persist"), more.get("undo"))
+
+
+def advise(
+    rule: str, summary: str, *evidence: Proof, remedy: str | None = None, **more: str
+) -> Finding:
+    """Say what is worth a thought, where nothing seen on this host shows that it costs anything."""
+    return replace(warn(rule, summary, *evidence, remedy=remedy, **more), pedantic=True)
 
 
 def does_not_apply(rule: str, reason: str) -> Finding:

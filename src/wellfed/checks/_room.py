@@ -53,12 +53,16 @@ def is_chosen(rule: str, select: Sequence[str], ignore: Sequence[str]) -> bool:
 
 
 def judge_all(snapshot: Snapshot, workload: str, checks: Iterable[Check]) -> tuple[Finding, ...]:
-    """Return what every check says, the most urgent verdict first and within one verdict in order of rules.
+    """Return what every check says, the most urgent verdict first and within one verdict in order of rules; pedantic ones last.
 
     A text of the host that a check cannot take apart makes its rules unknown, never ok and never an end of the report.
     """
     findings = [finding for check in checks for finding in _judge(check, snapshot, workload)]
-    return tuple(sorted(findings, key=lambda finding: VERDICTS.index(finding.verdict)))
+    return tuple(sorted(findings, key=_urgency))
+
+
+def _urgency(finding: Finding) -> tuple[bool, int]:
+    return finding.pedantic, VERDICTS.index(finding.verdict)
 
 
 def _judge(check: Check, snapshot: Snapshot, workload: str) -> list[Finding]:
@@ -69,7 +73,17 @@ def _judge(check: Check, snapshot: Snapshot, workload: str) -> list[Finding]:
     silent = set(check.rules) - {finding.rule for finding in said}
     foreign = {finding.rule for finding in said} - set(check.rules)
     assert not silent and not foreign, f"{check.rules}: silent on {silent}, speaks of {foreign}"
-    return [
-        replace(finding, why=finding.why or check.why, sources=finding.sources or check.sources)
-        for finding in said
-    ]
+    return [_completed(finding, check) for finding in said]
+
+
+def _completed(finding: Finding, check: Check) -> Finding:
+    """Add to a finding what its check knows without any host."""
+    return replace(
+        finding,
+        why=finding.why or check.why,
+        sources=finding.sources or check.sources,
+        effect=finding.effect or check.effect,
+        trap=finding.trap or check.trap or None,
+        checked_on=finding.checked_on or check.checked_on or None,
+        undo=finding.undo or (check.undo or None if finding.remedy else None),
+    )

@@ -39,6 +39,11 @@ BAR_FROM_SECONDS = 0.5
     help="Also show what is fine, and what does not apply or cannot be told, and why.",
 )
 @click.option(
+    "--pedantic",
+    is_flag=True,
+    help="Also show findings that nothing seen on this host gives weight to; they never change the exit code.",
+)
+@click.option(
     "--fail-on",
     type=click.Choice(tuple(FAIL_ON)),
     default=FAIL,
@@ -68,6 +73,7 @@ def COMMAND(  # noqa: N802 - the name under which the command line finds it
     host: str | None,
     form: str,
     verbose: bool,
+    pedantic: bool,
     fail_on: str,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
@@ -90,19 +96,21 @@ def COMMAND(  # noqa: N802 - the name under which the command line finds it
         sample_seconds=sample_seconds,
         wait=_wait,
     )
-    click.echo(rendered(diagnosis, form, verbose), nl=False, color=True)
+    click.echo(rendered(diagnosis, form, verbose, pedantic), nl=False, color=True)
     raise SystemExit(exit_code(diagnosis, fail_on))
 
 
-def rendered(diagnosis: Diagnosis, form: str, verbose: bool) -> str:
+def rendered(diagnosis: Diagnosis, form: str, verbose: bool, pedantic: bool = False) -> str:
     """Write the report in one of the formats."""
     if form == "json":
         from wellfed.report.doctor_json import as_json
 
-        return json.dumps(as_json(diagnosis, verbose=verbose), indent=2) + "\n"
+        return json.dumps(as_json(diagnosis, verbose=verbose, pedantic=pedantic), indent=2) + "\n"
     from wellfed.report.doctor_text import render
 
-    return render(diagnosis, terminal_of(sys.stdout, os.environ), verbose=verbose)
+    return render(
+        diagnosis, terminal_of(sys.stdout, os.environ), verbose=verbose, pedantic=pedantic
+    )
 
 
 def exit_code(diagnosis: Diagnosis, fail_on: str) -> int:

@@ -41,6 +41,14 @@ class Finding(Value):
     why: str | None = None
     """What this setting does to a GPU job."""
     sources: tuple[str, ...] = ()
+    pedantic: bool = False
+    """Nothing seen on this host shows that it costs anything: shown when asked for, never counted."""
+    effect: str | None = None
+    """What it costs, as far as anybody measured it."""
+    trap: str | None = None
+    """The mistake that people make with this setting."""
+    checked_on: str | None = None
+    """Where and when all this was last looked at."""
 
 
 class Diagnosis(Value):
@@ -54,8 +62,12 @@ class Diagnosis(Value):
     """How far apart counters were read; 0 where they were read once."""
 
     def count(self, verdict: str) -> int:
-        """Count the findings of one verdict."""
-        return sum(finding.verdict == verdict for finding in self.findings)
+        """Count the findings of one verdict, without those that are pedantic."""
+        return sum(each.verdict == verdict and not each.pedantic for each in self.findings)
+
+    def held_back(self) -> int:
+        """Count the pedantic findings."""
+        return sum(finding.pedantic for finding in self.findings)
 
     def worst(self) -> str:
         """Return the most urgent verdict, ``ok`` where nothing was said."""
@@ -71,3 +83,7 @@ class RulePage(Value):
     looks_at: tuple[str, ...]
     """Files, counters and questions."""
     sources: tuple[str, ...]
+    trap: str = ""
+    effect: str = ""
+    undo: str = ""
+    checked_on: str = ""

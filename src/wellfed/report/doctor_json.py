@@ -12,8 +12,10 @@ SCHEMA = "wellfed/doctor/1"
 """Keys stay; more may be added. ``report/schemas/doctor-1.json`` describes them."""
 
 
-def as_json(diagnosis: Diagnosis, *, verbose: bool = False) -> dict[str, object]:
-    """Return the report as JSON values; rules that are ok or do not apply are listed with ``verbose`` only."""
+def as_json(
+    diagnosis: Diagnosis, *, verbose: bool = False, pedantic: bool = False
+) -> dict[str, object]:
+    """Return the report as JSON values; rules that are ok or do not apply are listed with ``verbose`` only, pedantic findings with ``pedantic``."""
     machine = diagnosis.machine
     quiet = () if verbose else (OK, NOT_APPLICABLE)
     return {
@@ -28,7 +30,12 @@ def as_json(diagnosis: Diagnosis, *, verbose: bool = False) -> dict[str, object]
         "verdict": diagnosis.worst(),
         "counts": {verdict: diagnosis.count(verdict) for verdict in VERDICTS},
         "sampled_seconds": diagnosis.sampled_seconds,
-        "rules": [_rule(each) for each in diagnosis.findings if each.verdict not in quiet],
+        "held_back": 0 if pedantic else diagnosis.held_back(),
+        "rules": [
+            _rule(each)
+            for each in diagnosis.findings
+            if each.verdict not in quiet and (pedantic or not each.pedantic)
+        ],
     }
 
 
@@ -46,4 +53,8 @@ def _rule(finding: Finding) -> dict[str, object]:
         "undo": finding.undo,
         "why": finding.why,
         "sources": list(finding.sources),
+        "pedantic": finding.pedantic,
+        "effect": finding.effect,
+        "trap": finding.trap,
+        "checked_on": finding.checked_on,
     }

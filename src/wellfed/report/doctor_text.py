@@ -24,14 +24,19 @@ MAX_PROOFS = 6
 MAX_UNKNOWN_NAMES = 3
 
 
-def render(diagnosis: Diagnosis, terminal: Terminal, *, verbose: bool = False) -> str:
+def render(
+    diagnosis: Diagnosis, terminal: Terminal, *, verbose: bool = False, pedantic: bool = False
+) -> str:
     """Write few words first, then each finding with its evidence and remedy; the rest in one line, or in full."""
     terminal = replace(terminal, width=min(terminal.width, WIDEST))
     lines = [*_head(diagnosis, terminal), ""]
     for finding in diagnosis.findings:
-        if finding.verdict in (FAIL, WARN):
+        if finding.verdict in (FAIL, WARN) and (pedantic or not finding.pedantic):
             lines += [*_finding(finding, terminal, verbose=verbose), ""]
     lines += _rest_in_full(diagnosis, terminal) if verbose else _rest_in_short(diagnosis, terminal)
+    if diagnosis.held_back() and not pedantic:
+        more = f"{diagnosis.held_back()} more without evidence here: --pedantic"
+        lines += flow(spans((more, "dim")), terminal, rest="  ")
     while lines and not lines[-1]:
         lines.pop()
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -43,7 +48,7 @@ def _head(diagnosis: Diagnosis, terminal: Terminal) -> list[str]:
     found = plural(fails + warns, "finding") if fails + warns else "no findings"
     style = "bad" if fails else "warn" if warns else "good"
     place = "this host" if diagnosis.machine.live else diagnosis.machine.name
-    if fails + warns + diagnosis.count(OK) + diagnosis.count(UNKNOWN) == 0:
+    if fails + warns + diagnosis.count(OK) + diagnosis.count(UNKNOWN) + diagnosis.held_back() == 0:
         return _nothing(diagnosis, place, terminal)
     counted = [
         (f"{diagnosis.count(OK)} ok", ""),
@@ -51,6 +56,8 @@ def _head(diagnosis: Diagnosis, terminal: Terminal) -> list[str]:
         (f"{diagnosis.count(NOT_APPLICABLE)} not applicable", "dim"),
     ]
     said = [*spans((glued(found), style), f" on {place} for {diagnosis.workload}")]
+    if not diagnosis.count(UNKNOWN):
+        del counted[1]
     for words, colour in counted:
         said += spans(", ", (glued(words), colour))
     return flow(said, terminal, rest="  ") + _what(diagnosis, terminal)
@@ -91,6 +98,7 @@ def _finding(finding: Finding, terminal: Terminal, *, verbose: bool) -> list[str
             "", f"and {len(finding.evidence) - MAX_PROOFS} more, see --format json", terminal
         )
     lines += _labelled("why", finding.why, terminal)
+    lines += _labelled("trap", finding.trap, terminal)
     for label, command in (
         ("fix", finding.remedy),
         ("keep", finding.persist),

@@ -24,7 +24,14 @@ def _page(page: RulePage, terminal: Terminal) -> list[str]:
     lines = flow(spans((page.rule, "heading")), terminal)
     lines += flow(spans(page.question), terminal, first="  ")
     lines += ["", *flow(spans(page.why), terminal, first="  ")]
-    for title, items in (("looks at", page.looks_at), ("sources", page.sources)):
+    for title, items in (
+        ("trap", (page.trap,) if page.trap else ()),
+        ("looks at", page.looks_at),
+        ("effect", (page.effect,) if page.effect else ()),
+        ("undo", tuple(page.undo.splitlines())),
+        ("sources", page.sources),
+        ("checked on", (page.checked_on or "not said",)),
+    ):
         if items:
             lines += ["", *flow(spans((title, "dim")), terminal, first="  ")]
             lines += [

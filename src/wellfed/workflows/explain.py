@@ -22,5 +22,9 @@ def explain(rule: str) -> RulePage:
                 why=check.why,
                 looks_at=(*check.reads, *check.rates, *check.asks),
                 sources=check.sources,
+                trap=check.trap,
+                effect=check.effect,
+                undo=check.undo,
+                checked_on=check.checked_on,
             )
     raise UsageError(f"there is no rule {rule!r:.80}", remedy="wellfed explain   # lists all rules")
