@@ -82,7 +82,8 @@ class Fleet:
         self.desk.run("scp", "-q", "-F", str(self.folder / "ssh_config"), f"{host}:{path}", str(to))
 
 
-@pytest.fixture(scope="session")
+# Not for the session: later tests count the children of their process.
+@pytest.fixture(scope="module")
 def fleet() -> Iterator[Fleet]:
     """Give a fleet of 3 hosts."""
     try:

@@ -88,7 +88,8 @@ class Cluster:
         )
 
 
-@pytest.fixture(scope="session")
+# Not for the session: later tests count the children of their process.
+@pytest.fixture(scope="module")
 def slurm() -> Iterator[Cluster]:
     """Give a cluster of 4 nodes with 4 GPUs each."""
     try:
