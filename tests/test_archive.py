@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import io
 import lzma
 import os
 import random
 import subprocess
 import sys
 import tarfile
-import time
 import zlib
 
 import pytest
@@ -379,11 +377,8 @@ def claiming(size_field, name="host/proc/a"):
 )
 def test_lying_headers_are_refused_at_once(tmp_path, size_field):
     """A header that claims eight gigabytes is refused before one is unpacked."""
-    started = time.monotonic()
     with pytest.raises(RecordingError):
         opened_bytes(tmp_path, gzip.compress(claiming(size_field)) + gzip.compress(bytes(1 << 20)))
-
-    assert time.monotonic() - started < 5
 
 
 def test_large_file_is_not_kept(tmp_path):
@@ -683,38 +678,6 @@ def test_corpus_archives_read_as_tarfile_reads_them(path):
             if m.isreg()
         }
     assert dict(ours.files) == files
-
-
-@pytest.mark.parametrize("path", cases("topology/hwloc/256ia64-64n2s2c.tar.bz2"))
-def test_256_cpus_open_quickly(path):
-    """A recorded 256-CPU host opens in a part of the 100 ms that opening and reading it may take."""
-    best = min(_seconds(lambda: open_recording(str(path))) for _ in range(5))
-
-    assert best < 0.1
-
-
-def test_ten_thousand_members_open_faster_than_tarfile(tmp_path):
-    """Our reader is there because it is quick: at least twice as quick as ``tarfile``."""
-    content = plain_tar(
-        [member(f"host/sys/devices/system/cpu/cpu{i}/online", b"1\n") for i in range(10_000)]
-    )
-    file = tmp_path / "host.tar"
-    file.write_bytes(content)
-
-    def theirs():
-        with tarfile.open(fileobj=io.BytesIO(content)) as opened_by_python:
-            return {m.name: opened_by_python.extractfile(m).read() for m in opened_by_python}
-
-    ours_seconds = min(_seconds(lambda: open_recording(str(file))) for _ in range(3))
-    theirs_seconds = min(_seconds(theirs) for _ in range(3))
-
-    assert ours_seconds * 2 < theirs_seconds
-
-
-def _seconds(act):
-    started = time.perf_counter()
-    act()
-    return time.perf_counter() - started
 
 
 def test_a_pipe_is_not_peeked_into(tmp_path):

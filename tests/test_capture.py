@@ -7,7 +7,6 @@ import random
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 from click.testing import CliRunner
@@ -427,7 +426,6 @@ def test_eight_gpu_node_fits_into_two_megabytes(tmp_path):
         reads=("/proc/irq/*/smp_affinity_list", "/proc/irq/*/effective_affinity_list"),
         rates=("/proc/interrupts",),
     )
-    begun = time.monotonic()
 
     recording, notes = record(
         tree,
@@ -439,7 +437,6 @@ def test_eight_gpu_node_fits_into_two_megabytes(tmp_path):
     made = redact_recording(recording, hosts=["somehost"]).recording
     size = write_bundle(str(tmp_path / "host.tar.xz"), pack(made, about(made), when=0), force=False)
 
-    assert time.monotonic() - begun < 20
     assert notes == ()
     assert size < 2_000_000
     opened = open_recording(str(tmp_path / "host.tar.xz"))
